@@ -529,6 +529,7 @@ pub(crate) async fn add_refresh(
         issued: now,
         expires: now + REFRESH_LIFE,
         used: None,
+        used_from: None,
     };
     Ok(change.add_refresh_token(&token).await?)
 }

@@ -1,14 +1,18 @@
 //! Tokens of agents that signed in: renewed with a refresh token, or given back.
 //!
 //! An access token is a key. A refresh replaces the secret of this key and the refresh token itself,
-//! so that receipts, caps and revocation belong to one key for the whole sign-in. A refresh token
-//! that is used a second time was copied: its key is revoked (RFC 9700, section 4.14.2).
+//! so that receipts, caps and revocation belong to one key for the whole sign-in.
 //!
 //! The answer to a refresh may be lost, and several processes of one agent may refresh at the same
 //! moment. So a token that is used again within [`REPLAY_GRACE`] gets the same answer. The new tokens
 //! are derived from the old one with the gateway's secret for that purpose, and nothing readable is
-//! stored. A thief who is as fast as that shares the successor with the agent, and the next use of
-//! it by both reveals the theft.
+//! stored.
+//!
+//! A refresh token that is used a second time after that, from another network, was copied: its key
+//! is revoked (RFC 9700, section 4.14.2). From the same network it is only refused. Processes of
+//! Claude Code 2.1.325 keep the token in memory, so that one which slept sends a token that another one
+//! used long ago; it reads the new one from its store when it is refused. Revoking here would sign
+//! out everybody with two windows.
 
 use access::keys::{KeyToken, NewKeyToken, hash_token, random_letters};
 use aws_lc_rs::hmac;
@@ -58,7 +62,11 @@ pub(crate) fn new_refresh_text() -> Result<String, aws_lc_rs::error::Unspecified
 impl AccountAdmin {
     /// Renews the tokens of an agent. `None` if the token is unknown, expired or was used before, or
     /// if the person may not use the key any more; the agent then signs in again.
-    pub async fn refresh_sign_in(&self, text: &str) -> Result<Option<TokenGrant>, AdminError> {
+    pub async fn refresh_sign_in(
+        &self,
+        text: &str,
+        network: &str,
+    ) -> Result<Option<TokenGrant>, AdminError> {
         let hash = random::digest(text);
         // A token that nobody issued does not wait for other changes.
         if self.store.refresh_token(&hash).await?.is_none() {
@@ -93,9 +101,10 @@ impl AccountAdmin {
                 let expires_in = key.expires.map_or(Micros::ZERO, |end| end - now);
                 return Ok(Some(next.into_grant(expires_in.max(Micros::ZERO))));
             }
-            Some(_) => "its refresh token was used twice",
+            Some(_) if token.used_from.as_deref() == Some(network) => return Ok(None),
+            Some(_) => "its refresh token was used twice, from two networks",
             None => {
-                self.store_successor(change, &token, key, &next).await?;
+                self.store_successor(change, (&token, network), key, &next).await?;
                 return Ok(Some(next.into_grant(ACCESS_LIFE)));
             }
         };
@@ -111,13 +120,13 @@ impl AccountAdmin {
     async fn store_successor(
         &self,
         mut change: store::AuditedChange,
-        token: &RefreshToken,
+        (token, network): (&RefreshToken, &str),
         key: KeyRecord,
         next: &Successor,
     ) -> Result<(), AdminError> {
         let now = self.now();
         let promised = key.expires.unwrap_or(now);
-        change.use_refresh_token(&token.hash, now).await?;
+        change.use_refresh_token(&token.hash, now, network).await?;
         add_refresh(&mut change, &next.refresh, &key, now).await?;
         let renewed = KeyRecord { expires: Some(now + ACCESS_LIFE), changed: now, ..key };
         change.update_key(&renewed).await?;

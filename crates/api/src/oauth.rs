@@ -259,7 +259,7 @@ async fn grant_token(state: Arc<ApiState>, form: OAuthForm) -> Result<Response, 
             }
         }
         "refresh_token" => {
-            match accounts.refresh_sign_in(form.require("refresh_token")?).await? {
+            match accounts.refresh_sign_in(form.require("refresh_token")?, &form.network()).await? {
                 Some(granted) => Ok(grant_response(granted)),
                 // The contract of Claude Code has 401 here, not the 400 of RFC 6749.
                 None => Err(OAuthError {

@@ -53,7 +53,7 @@ direct_writes! {
     take_link(hash: &[u8], purpose: LinkPurpose) -> Option<Link>;
     drop_links_of(account_id: &str, purpose: LinkPurpose) -> u64;
     add_refresh_token(token: &RefreshToken) -> ();
-    use_refresh_token(hash: &[u8], at: Micros) -> bool;
+    use_refresh_token(hash: &[u8], at: Micros, network: &str) -> bool;
     drop_refresh_tokens_of(key_id: &str) -> u64;
     drop_expired_refresh_tokens(now: Micros) -> u64;
     drop_sessions_of(account_id: &str) -> u64;

@@ -40,6 +40,7 @@ macro_rules! embedded {
             (28, "cache copies", include_str!(concat!($folder, "0028_cache_copies.sql"))),
             (29, "call blocks", include_str!(concat!($folder, "0029_call_blocks.sql"))),
             (30, "conversations", include_str!(concat!($folder, "0030_conversations.sql"))),
+            (31, "sign ins", include_str!(concat!($folder, "0031_sign_ins.sql"))),
             (32, "call sessions", include_str!(concat!($folder, "0032_call_sessions.sql"))),
         ]
     };

@@ -22,13 +22,17 @@ row! {
         pub expires: Micros,
         /// Time of its first use.
         pub used: Option<Micros>,
+        /// Network of its first use.
+        pub used_from: Option<String>,
     }
 }
 
-const GET: &str = "SELECT hash, key_id, issued, expires, used FROM refresh_tokens WHERE hash = $1";
-const ADD: &str = "INSERT INTO refresh_tokens (hash, key_id, issued, expires, used) \
-    VALUES ($1, $2, $3, $4, $5)";
-const USE: &str = "UPDATE refresh_tokens SET used = $2 WHERE hash = $1 AND used IS NULL";
+const GET: &str = "SELECT hash, key_id, issued, expires, used, used_from FROM refresh_tokens \
+    WHERE hash = $1";
+const ADD: &str = "INSERT INTO refresh_tokens (hash, key_id, issued, expires, used, used_from) \
+    VALUES ($1, $2, $3, $4, $5, $6)";
+const USE: &str = "UPDATE refresh_tokens SET used = $2, used_from = $3 \
+    WHERE hash = $1 AND used IS NULL";
 const DROP_OF: &str = "DELETE FROM refresh_tokens WHERE key_id = $1";
 const DROP_EXPIRED: &str = "DELETE FROM refresh_tokens WHERE expires <= $1";
 // A key that was made by signing in lives as long as one of its refresh tokens.
@@ -60,7 +64,7 @@ impl Store {
 impl AuditedChange {
     /// Adds a refresh token.
     pub async fn add_refresh_token(&mut self, token: &RefreshToken) -> Result<(), StoreError> {
-        let RefreshToken { hash, key_id, issued, expires, used } = token;
+        let RefreshToken { hash, key_id, issued, expires, used, used_from } = token;
         in_change!(self, tx => {
             sqlx::query(ADD)
                 .bind(hash)
@@ -68,6 +72,7 @@ impl AuditedChange {
                 .bind(issued.get())
                 .bind(expires.get())
                 .bind(used.map(Micros::get))
+                .bind(used_from.as_deref().map(clean))
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("refresh token", "key"))?;
@@ -77,9 +82,15 @@ impl AuditedChange {
 
     /// Marks a refresh token as used. Returns false if it is unknown or was used before. Of several
     /// concurrent attempts, one succeeds.
-    pub async fn use_refresh_token(&mut self, hash: &[u8], at: Micros) -> Result<bool, StoreError> {
+    pub async fn use_refresh_token(
+        &mut self,
+        hash: &[u8],
+        at: Micros,
+        network: &str,
+    ) -> Result<bool, StoreError> {
         Ok(in_change!(self, tx => {
-            sqlx::query(USE).bind(hash).bind(at.get()).execute(&mut *tx).await?.rows_affected()
+            let using = sqlx::query(USE).bind(hash).bind(at.get()).bind(clean(network));
+            using.execute(&mut *tx).await?.rows_affected()
         }) > 0)
     }
 

@@ -52,6 +52,7 @@ mod providers;
 mod routes;
 #[cfg(feature = "node-tests")]
 mod shared_limits;
+mod sign_in;
 mod small_disk;
 mod specification;
 mod stop_enforcement;

@@ -8,7 +8,9 @@ CREATE TABLE refresh_tokens (
     key_id  TEXT COLLATE "C" NOT NULL REFERENCES keys (id) ON DELETE CASCADE,
     issued  BIGINT NOT NULL,
     expires BIGINT NOT NULL,
-    used    BIGINT
+    used    BIGINT,
+    -- The network that used it.
+    used_from TEXT
 );
 CREATE INDEX refresh_tokens_by_key ON refresh_tokens (key_id);
 CREATE INDEX refresh_tokens_by_expiry ON refresh_tokens (expires);

@@ -8,7 +8,9 @@ CREATE TABLE refresh_tokens (
     key_id  TEXT    NOT NULL REFERENCES keys (id) ON DELETE CASCADE,
     issued  INTEGER NOT NULL,
     expires INTEGER NOT NULL,
-    used    INTEGER
+    used    INTEGER,
+    -- The network that used it.
+    used_from TEXT
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX refresh_tokens_by_key ON refresh_tokens (key_id);
 CREATE INDEX refresh_tokens_by_expiry ON refresh_tokens (expires);

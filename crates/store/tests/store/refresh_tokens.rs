@@ -24,6 +24,7 @@ fn token(key: &KeyRecord, n: u8) -> RefreshToken {
         issued: Micros::new(1),
         expires: Micros::new(100 + i64::from(n)),
         used: None,
+        used_from: None,
     }
 }
 
@@ -52,13 +53,15 @@ async fn a_refresh_token_is_used_once(database: Arc<TestDatabase>) {
     let mut attempts = JoinSet::new();
     for n in 0..8 {
         let (store, hash) = (store.clone(), first.hash.clone());
-        attempts
-            .spawn(async move { store.use_refresh_token(&hash, Micros::new(n)).await.unwrap() });
+        attempts.spawn(async move {
+            store.use_refresh_token(&hash, Micros::new(n), "home").await.unwrap()
+        });
     }
     let used = attempts.join_all().await.into_iter().filter(|used| *used).count();
     assert_eq!(used, 1);
-    assert!(store.refresh_token(&first.hash).await.unwrap().unwrap().used.is_some());
-    assert!(!store.use_refresh_token(&[9; 32], Micros::new(1)).await.unwrap());
+    let used = store.refresh_token(&first.hash).await.unwrap().unwrap();
+    assert!(used.used.is_some() && used.used_from.as_deref() == Some("home"));
+    assert!(!store.use_refresh_token(&[9; 32], Micros::new(1), "home").await.unwrap());
     let orphan = RefreshToken { key_id: "none".to_owned(), ..token(&key, 2) };
     assert!(store.add_refresh_token(&orphan).await.is_err());
     store.close().await;
@@ -91,7 +94,7 @@ async fn a_sign_in_has_ended_when_nothing_renews_it(database: Arc<TestDatabase>)
     let ended = async |now| store.ended_sign_ins(&anna.id, Micros::new(now)).await.unwrap();
     assert!(ended(49).await.is_empty() && ended(60).await.is_empty());
     assert_eq!(ended(101).await, [signed_in.id.clone()], "its token has expired");
-    store.use_refresh_token(&renews.hash, Micros::new(2)).await.unwrap();
+    store.use_refresh_token(&renews.hash, Micros::new(2), "home").await.unwrap();
     assert!(ended(49).await.is_empty(), "the key itself is not expired");
     assert_eq!(ended(60).await, [signed_in.id.clone()], "its token was used");
     store.revoke_key(&signed_in.id, Micros::new(3)).await.unwrap();

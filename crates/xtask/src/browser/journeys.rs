@@ -12,7 +12,7 @@ use super::page::Page;
 type Journey = fn(&mut BrowserStage) -> Result<()>;
 
 /// All journeys with their names.
-pub(super) const ALL: [(&str, Journey); 15] = [
+pub(super) const ALL: [(&str, Journey); 16] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
@@ -22,6 +22,7 @@ pub(super) const ALL: [(&str, Journey); 15] = [
     ("signing up with an address that is proved by mail", sign_up),
     ("another password by mail", reset),
     ("a team, a member, a key they share, and what it cost", super::teams::journey),
+    ("a program shows a code and is signed in for a team", super::agents::journey),
     ("signing in through a provider of identities", identity),
     ("an app with codes as the second step", totp),
     ("a passkey as the second step and instead of a password", passkey),

@@ -1,0 +1,163 @@
+//! Renewal, theft, sign-out, and the end of a person's rights.
+
+use super::*;
+
+#[tokio::test]
+async fn a_refresh_replaces_both_tokens_and_keeps_the_key() {
+    let harbour = Harbour::open().await;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let first = harbour.sign_in(&mia, &mia.account.id).await;
+    harbour.clock.step(1_800 * SECOND);
+    let second = Tokens::of(&harbour.refresh(&first.refresh).await);
+    assert_ne!(first.access, second.access);
+    assert_ne!(first.refresh, second.refresh);
+    assert_eq!(harbour.key_of(&first.access).await.id, harbour.key_of(&second.access).await.id);
+    for token in [&first.access, &second.access] {
+        assert_eq!(harbour.call(token).await.status, 200, "the old one lives as long as promised");
+    }
+    // The answer was lost: the same question gets the same answer for a minute.
+    let again = Tokens::of(&harbour.refresh(&first.refresh).await);
+    assert_eq!((&again.access, &again.refresh), (&second.access, &second.refresh));
+    harbour.clock.step(1_801 * SECOND);
+    let dead = harbour.call(&first.access).await;
+    assert_eq!((dead.status.as_u16(), dead.header("x-should-retry")), (401, "false"));
+    assert_eq!(harbour.call(&second.access).await.status, 200);
+    harbour.clock.step(1_800 * SECOND);
+    assert_eq!(harbour.call(&second.access).await.status, 401, "an hour is over");
+    let third = Tokens::of(&harbour.refresh(&second.refresh).await);
+    assert_eq!(harbour.call(&third.access).await.status, 200);
+    // Thirty days without a refresh end the sign-in.
+    harbour.clock.step(Micros::from_days(31));
+    harbour.is_signed_out(&third.refresh).await;
+    assert!(harbour.key_of(&third.access).await.revoked.is_some());
+}
+
+/// Processes of one agent share a token, and one of them may have slept.
+#[tokio::test]
+async fn an_old_refresh_token_is_refused_and_the_sign_in_goes_on() {
+    let harbour = Harbour::open().await;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let first = harbour.sign_in(&mia, &mia.account.id).await;
+    let second = Tokens::of(&harbour.refresh(&first.refresh).await);
+    harbour.clock.step(61 * SECOND);
+    harbour.is_signed_out(&first.refresh).await;
+    let third = Tokens::of(&harbour.refresh(&second.refresh).await);
+    harbour.is_signed_out(&first.refresh).await;
+    assert_eq!(harbour.call(&third.access).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_refresh_token_that_two_networks_use_ends_the_sign_in() {
+    let harbour = Harbour::with_config("[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n").await;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let from = async |address: &str, token: &str| {
+        let fields = [("grant_type", "refresh_token"), ("refresh_token", token)];
+        let ask = harbour.gateway.request(Method::POST, "/oauth/token").without_key();
+        let ask = ask.header("content-type", "application/x-www-form-urlencoded");
+        ask.header("x-forwarded-for", address).body(form(&fields)).send().await
+    };
+    for is_used in [false, true] {
+        let first = harbour.sign_in(&mia, &mia.account.id).await;
+        let second = Tokens::of(&from("192.0.2.1", &first.refresh).await);
+        // The grace ends with time, and with the use of the successor.
+        let last = match is_used {
+            true => Tokens::of(&from("192.0.2.1", &second.refresh).await),
+            false => {
+                harbour.clock.step(61 * SECOND);
+                second
+            }
+        };
+        assert_eq!(from("198.51.100.7", &first.refresh).await.status, 401);
+        for token in [&first.access, &last.access] {
+            assert_eq!(harbour.call(token).await.status, 401);
+        }
+        assert_eq!(from("192.0.2.1", &last.refresh).await.status, 401);
+    }
+    let audit = harbour.gateway.get("/api/admin/audit?action=key.revoke").send().await.text();
+    assert!(audit.contains("its refresh token was used twice"), "{audit}");
+}
+
+#[tokio::test]
+async fn many_refreshes_at_once_get_one_answer() {
+    let harbour = Harbour::open().await;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let first = harbour.sign_in(&mia, &mia.account.id).await;
+    let all = futures_util::future::join_all((0..6).map(|_| harbour.refresh(&first.refresh))).await;
+    let all: Vec<Tokens> = all.iter().map(Tokens::of).collect();
+    assert!(all.iter().all(|one| one.access == all[0].access && one.refresh == all[0].refresh));
+    assert_eq!(harbour.call(&all[0].access).await.status, 200);
+}
+
+#[tokio::test]
+async fn either_token_signs_out() {
+    let harbour = Harbour::open().await;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    for by_refresh in [false, true] {
+        let tokens = harbour.sign_in(&mia, &mia.account.id).await;
+        let token = if by_refresh { &tokens.refresh } else { &tokens.access };
+        let got = send(&harbour.gateway, "/oauth/revoke", &[("token", token)]).await;
+        assert_eq!(got.status, 200);
+        assert_eq!(send(&harbour.gateway, "/oauth/revoke", &[("token", token)]).await.status, 200);
+        let dead = harbour.call(&tokens.access).await;
+        assert_eq!((dead.status.as_u16(), dead.header("x-should-retry")), (401, "false"));
+        harbour.is_signed_out(&tokens.refresh).await;
+    }
+}
+
+#[tokio::test]
+async fn a_locked_person_is_out_at_once_in_the_team_too() {
+    let harbour = Harbour::open().await;
+    let app = &harbour.gateway.app;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let made = harbour.gateway.post("/api/admin/teams", &json!({ "name": "Night shift" })).send();
+    let team = text(&made.await.json(), "id");
+    app.store
+        .set_member(&team, &mia.account.id, Some(TeamRole::Member), true, Micros::new(1))
+        .await
+        .unwrap();
+    let own = harbour.sign_in(&mia, &mia.account.id).await;
+    let shared = harbour.sign_in(&mia, &team).await;
+    assert_eq!(harbour.key_of(&shared.access).await.account_id, team);
+    for tokens in [&own, &shared] {
+        assert_eq!(harbour.call(&tokens.access).await.status, 200);
+    }
+    let path = format!("/api/admin/users/{}", mia.account.id);
+    let ask = harbour.gateway.request(Method::PATCH, &path).body(r#"{"disabled":true}"#);
+    assert_eq!(ask.send().await.status, 200);
+    for tokens in [&own, &shared] {
+        assert_eq!(harbour.call(&tokens.access).await.status, 401);
+        harbour.is_signed_out(&tokens.refresh).await;
+    }
+}
+
+#[tokio::test]
+async fn a_person_who_left_the_team_is_out() {
+    let harbour = Harbour::open().await;
+    let app = &harbour.gateway.app;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let made = harbour.gateway.post("/api/admin/teams", &json!({ "name": "Night shift" })).send();
+    let team = text(&made.await.json(), "id");
+    // Without a seat there is no sign-in for the team.
+    let begun = harbour.begin().await;
+    let got = mia.decide(&text(&begun, "user_code"), &team, "approve").await;
+    assert_eq!(got.status, 403, "{}", got.text());
+    let seat = async |role| {
+        app.store.set_member(&team, &mia.account.id, role, true, Micros::new(1)).await.unwrap();
+    };
+    seat(Some(TeamRole::Member)).await;
+    let page = mia.look(&format!("/console/device?user_code={}", text(&begun, "user_code"))).await;
+    assert!(page.text().contains("Night shift"), "{}", page.text());
+    // A role that makes no keys is noticed at the refresh.
+    let tokens = harbour.sign_in(&mia, &team).await;
+    seat(Some(TeamRole::Viewer)).await;
+    harbour.is_signed_out(&tokens.refresh).await;
+    assert_eq!(harbour.call(&tokens.access).await.status, 401);
+    // A removal ends the sign-in at once, even if other keys stay.
+    seat(Some(TeamRole::Member)).await;
+    let tokens = harbour.sign_in(&mia, &team).await;
+    let path = format!("/api/admin/teams/{team}/members/{}?keys=keep", mia.account.id);
+    let got = harbour.gateway.request(Method::DELETE, &path).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert_eq!(harbour.call(&tokens.access).await.status, 401);
+    harbour.is_signed_out(&tokens.refresh).await;
+}
