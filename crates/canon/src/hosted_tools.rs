@@ -114,9 +114,10 @@ impl<K: AsRef<str>> FromIterator<(K, Option<u64>)> for HostedTools {
 }
 
 /// Beginnings of the types of tools whose results the caller sends, or that only select other tools.
-const CALLER_TOOLS: [&str; 13] = [
+const CALLER_TOOLS: [&str; 14] = [
     "apply_patch",
     "bash",
+    "browser_toolset",
     "computer",
     "custom",
     "function",
@@ -162,6 +163,7 @@ mod tests {
             ("computer_use_preview", HostedTools::default()),
             ("computerUse", HostedTools::default()),
             ("text_editor_20250728", HostedTools::default()),
+            ("browser_toolset_20260801", HostedTools::default()),
             ("web_search_20250305", HostedTools { searches: 10, ..HostedTools::default() }),
             ("googleSearchRetrieval", HostedTools { searches: 10, ..HostedTools::default() }),
             ("googleMaps", HostedTools { searches: 10, ..HostedTools::default() }),

@@ -14,6 +14,7 @@
 mod api_error;
 mod arithmetic;
 mod charge;
+mod client_tool;
 mod event;
 mod extra_fields;
 mod hosted_tools;
@@ -42,6 +43,7 @@ mod work_token;
 
 pub use api_error::{ApiError, Blame, ErrorKind, UpstreamProgress};
 pub use charge::{Charge, PriceDimension};
+pub use client_tool::{ClientTool, ClientToolKind};
 pub use event::{Event, EventGrammar, GrammarError, PartDelta, PartIndex, PartStart};
 pub use extra_fields::ExtraFields;
 pub use hosted_tools::{DEFAULT_MAX_USES, HostedTools, PLUGINS_FIELD, TOOL_IMAGE_TOKENS};

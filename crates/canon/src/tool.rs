@@ -1,7 +1,7 @@
 //! Tools that the model may call.
 
 use crate::request::JsonSchema;
-use crate::{CacheBreakpoint, ExtraFields, WireFormat};
+use crate::{CacheBreakpoint, ClientTool, ExtraFields, WireFormat};
 use serde_json::Value;
 
 /// A tool that the model may call.
@@ -26,6 +26,8 @@ pub enum Tool {
     CodeExecution(ExtraFields),
     /// The provider's URL fetch.
     UrlFetch(ExtraFields),
+    /// A tool with a known schema that a vendor defines and the caller runs.
+    Client(Box<ClientTool>),
     /// A tool that only one format can express, unchanged.
     Foreign {
         /// The format.

@@ -124,9 +124,12 @@ impl ToolKind {
     #[must_use]
     pub const fn needed(self) -> Self {
         match self {
-            Self::Custom | Self::Shell | Self::TextEditor | Self::Memory | Self::ToolSearch => {
-                Self::Function
-            }
+            Self::Custom
+            | Self::ComputerUse
+            | Self::Shell
+            | Self::TextEditor
+            | Self::Memory
+            | Self::ToolSearch => Self::Function,
             Self::Function
             | Self::WebSearch
             | Self::Maps
@@ -135,7 +138,6 @@ impl ToolKind {
             | Self::FileSearch
             | Self::ImageGeneration
             | Self::Mcp
-            | Self::ComputerUse
             | Self::Other => self,
         }
     }

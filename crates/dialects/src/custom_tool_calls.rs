@@ -5,12 +5,10 @@
 //! this module converts it back, because it knows which tools the request declared as custom. See
 //! <https://platform.openai.com/docs/guides/function-calling#custom-tools>.
 
-use crate::json_reader;
-use crate::text::BorrowedText;
+use crate::client_tools::free_text;
 use canon::{
     ChatReply, ChatRequest, Event, PartDelta, PartIndex, PartKind, PartStart, Tool, ToolCall,
 };
-use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// Converts function calls back into the custom tool calls the caller declared.
@@ -72,48 +70,10 @@ impl CustomToolCalls {
     }
 }
 
-/// The object that the one parameter of such a function is in. Other arguments can be large, so they
-/// are not read into a tree.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrappedInput<'a> {
-    #[serde(borrow)]
-    input: BorrowedText<'a>,
-}
-
-/// Returns the text inside the wrapper object. Arguments of any other shape are returned unchanged.
-fn free_text(arguments: &str) -> String {
-    // A list of one text would be read as the object.
-    let is_object = arguments.trim_start().starts_with('{');
-    let wrapped = is_object.then(|| json_reader::read::<WrappedInput<'_>>(arguments).ok());
-    match wrapped.flatten() {
-        Some(WrappedInput { input }) => input.into_owned(),
-        None => arguments.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use canon::{ExtraFields, Part, ReplyBuilder, ReplyCandidate, into_events};
-
-    #[test]
-    fn unwraps_only_wrapped_input() {
-        assert_eq!(free_text(r#"{"input":"a\nb"}"#), "a\nb");
-        assert_eq!(free_text(" { \"input\" : \"\u{e9}\\u00e9\" }\n"), "\u{e9}\u{e9}");
-        for other in [
-            r#"{"input":"a","x":1}"#,
-            r#"{"x":[[1],2],"input":"a"}"#,
-            r#"{"input":["a"]}"#,
-            r#"{"input":"a"} b"#,
-            r#"["a"]"#,
-            "{}",
-            "plain",
-            "",
-        ] {
-            assert_eq!(free_text(other), other);
-        }
-    }
 
     #[test]
     fn converts_wrapped_calls_whole_and_streamed() {

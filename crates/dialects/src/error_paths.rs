@@ -238,9 +238,11 @@ fn parsed_body(chat: &ChatRequest) -> Value {
         Tool::Function(FunctionTool { name, .. }) | Tool::Custom { name, .. } => {
             json!({"name": name})
         }
-        Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => {
-            Value::Null
-        }
+        Tool::WebSearch(_)
+        | Tool::CodeExecution(_)
+        | Tool::UrlFetch(_)
+        | Tool::Client(_)
+        | Tool::Foreign { .. } => Value::Null,
     });
     json!({"turns": turns.collect::<Value>(), "tools": tools.collect::<Value>()})
 }

@@ -67,7 +67,7 @@ pub(crate) fn note_foreign_field(name: &str, value: &Value, of: &str, losses: &m
         for name in fields.keys().filter(|name| is_reported(name)) {
             losses.add(&format!("{object}.{name}"), WHY);
         }
-    } else if is_reported(name) {
+    } else if is_reported(name) && !is_direct_caller(name, value) {
         losses.add(&format!("{of}.{name}"), WHY);
     }
 }
@@ -81,10 +81,15 @@ pub(crate) fn note_foreign_options(extras: &ExtraFields, me: WireFormat, losses:
 }
 
 /// Returns true if the loss of a field matters. Names and ids of another format and the gateway's
-/// own notes do not. The namespace of a call is part of its name in other formats.
+/// own notes do not. The namespace or toolset of a call is part of its name in other formats.
 pub(crate) fn is_reported(name: &str) -> bool {
-    !matches!(name, "id" | "name" | "namespace" | "status" | "type")
+    !matches!(name, "id" | "name" | "namespace" | "toolset_name" | "status" | "type")
         && !name.starts_with("portunus.")
+}
+
+/// Returns true for the usual author of a call, the model itself.
+fn is_direct_caller(name: &str, value: &Value) -> bool {
+    name == "caller" && value.get("type").and_then(Value::as_str) == Some("direct")
 }
 
 /// Notes the stop text that ended a reply, for a format that does not report it.

@@ -12,6 +12,7 @@ mod body_outline;
 mod carried_media;
 pub mod chat;
 mod checks;
+mod client_tools;
 mod count_endpoint;
 mod custom_tool_calls;
 mod dialect;

@@ -4,7 +4,7 @@
 //! long words are split, digits are grouped by three, punctuation counts, wide scripts count per
 //! character.
 
-use canon::{ChatRequest, Media, MediaSource, Part, PartKind, ResponseFormat, Tool};
+use canon::{ChatRequest, FunctionTool, Media, MediaSource, Part, PartKind, ResponseFormat, Tool};
 
 /// Tokens of a message besides its text.
 const TURN_TOKENS: u64 = 4;
@@ -50,10 +50,10 @@ fn estimate_part(part: &Part) -> u64 {
 
 fn estimate_tool(tool: &Tool) -> u64 {
     let text = match tool {
-        Tool::Function(tool) => {
-            let schema = tool.parameters.as_ref().map(|schema| schema.json.to_string());
-            let about = tool.description.as_deref().unwrap_or_default();
-            format!("{} {about} {}", tool.name, schema.unwrap_or_default())
+        Tool::Function(tool) => function_text(tool),
+        Tool::Client(tool) => {
+            let texts: Vec<String> = tool.functions.iter().map(function_text).collect();
+            texts.join(" ")
         }
         Tool::Custom { name, description, .. } => {
             format!("{name} {}", description.as_deref().unwrap_or_default())
@@ -62,6 +62,12 @@ fn estimate_tool(tool: &Tool) -> u64 {
         Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) => return TURN_TOKENS,
     };
     estimate_text(&text) + TURN_TOKENS
+}
+
+fn function_text(tool: &FunctionTool) -> String {
+    let schema = tool.parameters.as_ref().map(|schema| schema.json.to_string());
+    let about = tool.description.as_deref().unwrap_or_default();
+    format!("{} {about} {}", tool.name, schema.unwrap_or_default())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

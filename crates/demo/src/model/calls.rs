@@ -1,7 +1,7 @@
 //! Tool calls of the demo model and their arguments.
 
 use canon::{ChatRequest, FunctionTool, Tool, ToolCall, ToolChoiceMode};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::instance::InstanceBuilder;
 use super::pattern;
@@ -13,7 +13,10 @@ use crate::seeded_random::{self, SeededRandom};
 /// Maximum number of calls in one answer.
 const MAX_CALLS: usize = 8;
 
-/// A tool defined by the caller.
+/// Maximum number of calls that a prompt dictates.
+const MAX_STEPS: usize = 64;
+
+/// A tool that the caller runs.
 #[derive(Clone, Copy)]
 enum Callable<'a> {
     Function(&'a FunctionTool),
@@ -21,18 +24,20 @@ enum Callable<'a> {
 }
 
 impl<'a> Callable<'a> {
-    fn of(tool: &'a Tool) -> Option<Self> {
+    /// Returns the functions of a tool. One that a vendor defines may have several.
+    fn of(tool: &'a Tool) -> Vec<Self> {
         match tool {
-            Tool::Function(tool) => Some(Self::Function(tool)),
-            Tool::Custom { name, description, grammar, extras: _ } => Some(Self::Custom {
+            Tool::Function(tool) => vec![Self::Function(tool)],
+            Tool::Client(tool) => tool.functions.iter().map(Self::Function).collect(),
+            Tool::Custom { name, description, grammar, extras: _ } => vec![Self::Custom {
                 name,
                 description: description.as_deref(),
                 grammar: grammar.as_ref(),
-            }),
+            }],
             Tool::WebSearch(_)
             | Tool::CodeExecution(_)
             | Tool::UrlFetch(_)
-            | Tool::Foreign { .. } => None,
+            | Tool::Foreign { .. } => Vec::new(),
         }
     }
 
@@ -58,25 +63,52 @@ pub(crate) fn calls(
     random: &SeededRandom,
     take: u32,
 ) -> Vec<ToolCall> {
+    let new_id = |slot: u64| {
+        let id = seeded_random::word(seeded_random::join(prompt.mark, slot), 24);
+        format!("call_{id}")
+    };
+    if let Some((tool, arguments)) = next_step(chat, prompt) {
+        let custom = matches!(tool, Callable::Custom { .. });
+        let (id, name) = (new_id(u64::from(take) << 32), tool.name().to_owned());
+        return vec![ToolCall { id, name, arguments, custom }];
+    }
     let Some(tool) = chosen(chat, prompt) else { return Vec::new() };
     let several = chat.tool_choice.parallel != Some(false) && takes_a_name(tool);
     let count = if several { prompt.names.len().clamp(1, MAX_CALLS) } else { 1 };
     (0..count)
-        .map(|item| {
-            let slot = (u64::from(take) << 32) | item as u64;
-            let id = seeded_random::word(seeded_random::join(prompt.mark, slot), 24);
-            ToolCall {
-                id: format!("call_{id}"),
-                name: tool.name().to_owned(),
-                arguments: arguments(tool, prompt, random.clone(), item),
-                custom: matches!(tool, Callable::Custom { .. }),
-            }
+        .map(|item| ToolCall {
+            id: new_id((u64::from(take) << 32) | item as u64),
+            name: tool.name().to_owned(),
+            arguments: arguments(tool, prompt, random.clone(), item),
+            custom: matches!(tool, Callable::Custom { .. }),
         })
         .collect()
 }
 
+/// Returns the next call that the prompt dictates: a line with the name of a tool and its arguments, such
+/// as `bash {"command": "ls"}`, or a JSON string for a tool that takes free text. Several lines are as many calls, one after another.
+fn next_step<'a>(chat: &'a ChatRequest, prompt: &Prompt<'_>) -> Option<(Callable<'a>, String)> {
+    if chat.tools.is_empty() || chat.tool_choice.mode == ToolChoiceMode::Disabled {
+        return None;
+    }
+    let steps = prompt.text.lines().filter_map(|line| {
+        let (name, arguments) = line.trim().split_once(' ')?;
+        let tool = chat.tools.iter().flat_map(Callable::of).find(|tool| tool.name() == name)?;
+        match tool {
+            Callable::Custom { .. } => Some((tool, serde_json::from_str(arguments).ok()?)),
+            Callable::Function(_) => match serde_json::from_str(arguments).ok()? {
+                fields @ Value::Object(_) => Some((tool, fields.to_string())),
+                // Free text, as functions take it.
+                text @ Value::String(_) => Some((tool, json!({"input": text}).to_string())),
+                _ => None,
+            },
+        }
+    });
+    steps.take(MAX_STEPS).nth(prompt.calls_made)
+}
+
 fn chosen<'a>(chat: &'a ChatRequest, prompt: &Prompt<'_>) -> Option<Callable<'a>> {
-    let all = || chat.tools.iter().filter_map(Callable::of);
+    let all = || chat.tools.iter().flat_map(Callable::of);
     let best = |names: Option<&[String]>| {
         let allowed = |tool: &Callable<'_>| {
             names.is_none_or(|names| names.iter().any(|name| name == tool.name()))

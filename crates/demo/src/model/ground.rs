@@ -38,6 +38,7 @@ pub(crate) fn parts(
         | Tool::Custom { .. }
         | Tool::CodeExecution(_)
         | Tool::UrlFetch(_)
+        | Tool::Client(_)
         | Tool::Foreign { .. } => None,
     });
     search.filter(|_| wants_search(prompt)).map(|search| found(search, prompt, origin))
@@ -52,6 +53,7 @@ fn is_maps(tool: &Tool) -> bool {
         | Tool::Function(_)
         | Tool::Custom { .. }
         | Tool::CodeExecution(_)
+        | Tool::Client(_)
         | Tool::UrlFetch(_) => false,
     }
 }

@@ -1,7 +1,8 @@
 //! A request as the model reads it: the last question, its attachments and the context.
 
 use canon::{
-    ChatRequest, Media, MediaSource, Part, PartKind, Role, Tool, ToolCall, ToolResult, Turn,
+    ChatRequest, FunctionTool, Media, MediaSource, Part, PartKind, Role, Tool, ToolCall,
+    ToolResult, Turn,
 };
 
 use crate::seeded_random;
@@ -26,6 +27,8 @@ pub(crate) struct Prompt<'a> {
     pub(crate) media: Vec<&'a Media>,
     /// Tool results since the last answer, with the names of the tools.
     pub(crate) results: Vec<(String, &'a ToolResult)>,
+    /// Number of calls since the last text of the user.
+    pub(crate) calls_made: usize,
     /// True if the instructions ask for brevity.
     pub(crate) brief: bool,
     /// Names in the last text, in order.
@@ -69,6 +72,7 @@ impl<'a> Prompt<'a> {
             numbers: numbers(front),
             media,
             results: fresh_results(chat, asked),
+            calls_made: calls_since(chat, asked),
             brief: is_brief(chat),
             user_name: user_name(chat),
             salt,
@@ -138,6 +142,11 @@ fn fresh_results(chat: &ChatRequest, asked: Option<usize>) -> Vec<(String, &Tool
         .flat_map(|turn| turn.parts.iter().filter_map(as_result))
         .map(|result| (name_of(result), result))
         .collect()
+}
+
+fn calls_since(chat: &ChatRequest, asked: Option<usize>) -> usize {
+    let since = chat.turns.get(asked.map_or(0, |at| at + 1)..).unwrap_or_default();
+    since.iter().flat_map(|turn| &turn.parts).filter(|part| as_call(part).is_some()).count()
 }
 
 fn is_brief(chat: &ChatRequest) -> bool {
@@ -350,11 +359,13 @@ fn weigh_part(part: &Part, weight: &mut PromptSize) {
 
 fn weigh_tool(tool: &Tool) -> u64 {
     let text = |text: &Option<String>| text.as_deref().map_or(0, tokens::count);
+    let function = |tool: &FunctionTool| {
+        let shape = tool.parameters.as_ref().map_or(0, |s| tokens::count(&s.json.to_string()));
+        tokens::count(&tool.name) + text(&tool.description) + shape
+    };
     match tool {
-        Tool::Function(tool) => {
-            let shape = tool.parameters.as_ref().map_or(0, |s| tokens::count(&s.json.to_string()));
-            tokens::count(&tool.name) + text(&tool.description) + shape
-        }
+        Tool::Function(tool) => function(tool),
+        Tool::Client(tool) => tool.functions.iter().map(function).sum(),
         Tool::Custom { name, description, grammar, .. } => {
             let grammar = grammar.as_ref().map_or(0, |g| tokens::count(&g.to_string()));
             tokens::count(name) + text(description) + grammar

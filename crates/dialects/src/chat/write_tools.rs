@@ -33,6 +33,9 @@ pub(super) fn write(
             Tool::Foreign { origin, value } if *origin == ORIGIN => {
                 list.push(ObjectWriter::new().with_object(Some(value)));
             }
+            Tool::Client(tool) => {
+                list.extend(tool.functions.iter().map(|tool| write_function(tool, losses)));
+            }
             Tool::CodeExecution(_) => losses.add("tools.code", "the chat format cannot run code"),
             Tool::UrlFetch(_) => losses.add("tools.fetch", "the chat format cannot fetch URLs"),
             Tool::Foreign { .. } => losses.add("tools", "a tool only the caller's format has"),

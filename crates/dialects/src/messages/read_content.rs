@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::content::{MessagesBlock, MessagesSource};
 use super::names::{CITATION_EXTRA, ORIGIN};
 use super::own::server_tools::{self, text_of, texts, with_block};
-use super::own::tool_names;
+use super::own::{client_tools, tool_names};
 use super::signatures::{self, ContentAuthor};
 use crate::fields::ObjectWriter;
 use crate::json;
@@ -98,7 +98,11 @@ fn read_block(block: MessagesBlock<'_>, author: ContentAuthor) -> Part {
         MessagesBlock::Unknown(fields) => return server_tools::read(fields.to_value()),
     };
     let cache_breakpoint = take_cache(&mut rest);
-    Part { kind, signature, cache_breakpoint, extras: rest.to_extras(ORIGIN) }
+    let mut part = Part { kind, signature, cache_breakpoint, extras: rest.to_extras(ORIGIN) };
+    if author == ContentAuthor::Caller && !part.extras.is_empty() {
+        client_tools::join_names(&mut part);
+    }
+    part
 }
 
 /// Takes the prompt-cache breakpoint of a block or a tool,

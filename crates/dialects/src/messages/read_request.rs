@@ -5,10 +5,11 @@ use serde_json::Value;
 
 use super::content::MessagesTurn;
 use super::names::{EFFORT_EXTRA, ORIGIN, ROLE_EXTRA};
-use super::own::thinking;
+use super::own::{client_tools, thinking};
 use super::request::{MessagesOutputFormat, MessagesRequestView};
 use super::signatures::{self, ContentAuthor};
 use super::{fault, read_content, read_tools};
+use crate::client_tools::separate_names;
 use crate::service_tier::read_request_tier;
 use crate::text::BorrowedText;
 use crate::wire_object::raw_value;
@@ -36,6 +37,9 @@ pub(super) fn read(mut view: Box<MessagesRequestView<'_>>) -> Result<Box<ChatReq
     chat.turns.extend(system.map(|parts| Turn::new(Role::System, parts)));
     chat.turns.extend(view.messages.into_iter().flat_map(|list| list.0).map(read_turn));
     chat.tools = view.tools.into_iter().flat_map(|list| list.0).map(read_tools::read).collect();
+    separate_names(&mut chat.tools, &mut chat.turns, |part| {
+        client_tools::member_of(part).is_some()
+    });
     chat.tool_choice = view.tool_choice.map(read_tools::read_choice).unwrap_or_default();
     let stops = view.stop_sequences.into_iter().flatten();
     chat.sampling.stop_sequences = stops.map(BorrowedText::into_owned).collect();

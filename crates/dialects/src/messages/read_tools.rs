@@ -6,7 +6,7 @@ use canon::{
 use serde_json::Value;
 
 use super::names::ORIGIN;
-use super::own::tool_names;
+use super::own::{client_tools, tool_names};
 use super::read_content::take_cache;
 use super::request::{MessagesTool, MessagesToolChoice};
 use crate::openai_values::SearchLocation;
@@ -45,7 +45,10 @@ pub(super) fn read(mut tool: MessagesTool<'_>) -> Tool {
     } else if kind.starts_with("web_fetch_") {
         Tool::UrlFetch(ExtraFields::from_fields(ORIGIN, fields))
     } else {
-        Tool::Foreign { origin: ORIGIN, value: Value::Object(fields) }
+        match client_tools::read(&kind, &fields) {
+            Some(tool) => Tool::Client(Box::new(tool)),
+            None => Tool::Foreign { origin: ORIGIN, value: Value::Object(fields) },
+        }
     }
 }
 

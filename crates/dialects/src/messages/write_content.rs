@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, GATEWAY_ID_PREFIX, ORIGIN, UNSIGNED_THOUGHT};
 use super::own::server_tools::text_of;
-use super::own::tool_names;
+use super::own::{client_tools, tool_names};
 use crate::fields::{
     FOREIGN_SEARCH, FOREIGN_SIGNATURE, ObjectWriter, lose, note_foreign_fields, write_cache_control,
 };
@@ -124,7 +124,9 @@ pub(super) fn write<'a>(
             Some(block) => ("media", block),
             None => return Ok(None),
         },
-        PartKind::ToolCall(call) => ("tool_use", write_call(call)),
+        PartKind::ToolCall(call) => {
+            ("tool_use", write_named_call(call, client_tools::member_of(part)))
+        }
         PartKind::ToolResult(result) => ("tool_result", write_result(result, losses)?),
         PartKind::WebSearch(_) => return Ok(lose("part.search", FOREIGN_SEARCH, losses)),
         PartKind::Foreign { origin, value } if *origin == ORIGIN => {
@@ -154,14 +156,20 @@ fn write_citations(citations: &[Citation], losses: &mut Losses) -> Option<Vec<Va
 
 /// Writes a call.
 pub(super) fn write_call(call: &ToolCall) -> ObjectWriter {
-    call_block(call, ObjectText::of_call(call))
+    write_named_call(call, None)
 }
 
-/// Returns the block of a call with this input.
-pub(super) fn call_block(call: &ToolCall, input: impl WriteJson) -> ObjectWriter {
+/// Writes a call, under the name of a toolset's member if it is one.
+fn write_named_call(call: &ToolCall, member: Option<&str>) -> ObjectWriter {
+    let name = member.unwrap_or(&call.name);
+    call_block((&call.id, name), ObjectText::of_call(call))
+}
+
+/// Returns the block of a call with this id, name and input.
+pub(super) fn call_block((id, name): (&str, &str), input: impl WriteJson) -> ObjectWriter {
     ObjectWriter::typed("tool_use")
-        .set("id", tool_names::write(&call.id).as_ref())
-        .set("name", tool_names::write(&call.name).as_ref())
+        .set("id", tool_names::write(id).as_ref())
+        .set("name", tool_names::write(name).as_ref())
         .set("input", input)
 }
 

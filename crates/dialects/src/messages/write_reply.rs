@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 use super::names::{BLOCK_EXTRA, CITATION_EXTRA, ORIGIN};
+use super::own::client_tools::ToolsetMembers;
 use super::own::server_tools::ToolRuns;
 use super::own::tool_names;
 use super::signatures::{self, OpenText};
@@ -181,12 +182,15 @@ pub(super) struct ReplyBlocks<O> {
     /// The text of the last block.
     open_text: Option<OpenText>,
     runs: ToolRuns,
+    /// Members of the caller's toolsets.
+    members: ToolsetMembers,
 }
 
 impl<O: BlockOutput + Default> ReplyBlocks<O> {
     pub(super) fn new(chat: &ChatRequest, stamp: &ReplyStamp) -> Self {
         let is_hidden = chat.thinking.display == Some(ThinkingDisplay::Hidden);
-        Self { is_hidden, runs: ToolRuns::new(&stamp.id), ..Self::default() }
+        let members = ToolsetMembers::new(&chat.tools);
+        Self { is_hidden, runs: ToolRuns::new(&stamp.id), members, ..Self::default() }
     }
 
     /// Writes what an event adds to the blocks, and keeps the rest for the end.
@@ -196,7 +200,13 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             Event::Usage(usage) => self.usage = usage,
             Event::PartStart(place, start) if place.candidate == 0 => {
                 self.is_refused |= matches!(start, PartStart::Refusal);
-                self.parts.insert(place.slot, PendingPart { start, ..PendingPart::default() });
+                let mut part = PendingPart { start, ..PendingPart::default() };
+                if let PartStart::ToolCall { name, .. } = &mut part.start
+                    && let Some((member, fields)) = self.members.split(name)
+                {
+                    (*name, part.extras) = (member, fields);
+                }
+                self.parts.insert(place.slot, part);
             }
             Event::PartStart(..) => {
                 self.losses.add("candidates", "the messages format has a single candidate");

@@ -223,7 +223,8 @@ impl BlockOutput for BlockEvents {
     }
 
     fn write_call(&mut self, call: &ToolCall, extras: &Map<String, Value>) {
-        let block = write_content::call_block(call, ObjectWriter::new()).with_fields(extras);
+        let block = write_content::call_block((&call.id, &call.name), ObjectWriter::new())
+            .with_fields(extras);
         write_event("content_block_start", &mut self.out, |event| {
             event.set("index", self.index).set("content_block", block)
         });

@@ -1,13 +1,15 @@
 //! Writes tools and the tool choice.
 
 use canon::{
-    ApiError, ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool,
+    ApiError, ClientTool, ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode,
+    WebSearchTool,
 };
 use serde_json::Value;
 use std::collections::HashSet;
 
 use super::names::ORIGIN;
 use super::own::{schema, tool_names};
+use crate::client_tools::{TOLD_GRAMMAR, custom_function};
 use crate::fields::{
     ObjectWriter, lose, note_foreign_fields, note_lost_choice, write_cache_control,
 };
@@ -32,7 +34,12 @@ pub(super) fn write(
     };
     let mut list = Vec::with_capacity(tools.len());
     for (at, tool) in tools.iter().enumerate() {
-        list.extend(write_tool(tool, at, only.as_ref(), losses)?);
+        match tool {
+            Tool::Client(tool) => {
+                list.extend(write_client_tool(tool, at, only.as_ref(), losses)?);
+            }
+            tool => list.extend(write_tool(tool, at, only.as_ref(), losses)?),
+        }
     }
     if list.is_empty() {
         note_lost_choice(&choice.mode, losses);
@@ -76,16 +83,9 @@ fn write_tool(
         Tool::Function(tool) => write_function(tool, at, losses)?,
         Tool::Custom { name, description, grammar, extras } => {
             note_foreign_fields(extras, ORIGIN, "tools", losses);
-            let why = "the messages format has no grammars";
-            losses.add_if(grammar.is_some(), "tools.grammar", why);
-            let input = ObjectWriter::typed("string").set("description", "The tool's input.");
-            let schema = ObjectWriter::typed("object")
-                .set("properties", ObjectWriter::new().set("input", input))
-                .set("required", vec!["input"]);
-            ObjectWriter::new()
-                .set("name", allowed_name(name, at)?)
-                .set_some("description", description.as_deref())
-                .set("input_schema", schema)
+            losses.add_if(grammar.is_some(), "tools.grammar", TOLD_GRAMMAR);
+            let tool = custom_function(name, description.as_deref(), grammar.as_ref());
+            write_function(&tool, at, losses)?
         }
         Tool::WebSearch(tool) => write_search(tool, losses),
         Tool::CodeExecution(extras) => {
@@ -95,10 +95,30 @@ fn write_tool(
         Tool::Foreign { origin, value: Value::Object(fields) } if *origin == ORIGIN => {
             ObjectWriter::new().with_fields(fields)
         }
+        Tool::Client(_) => return Ok(None),
         Tool::Foreign { .. } => {
             return Ok(lose("tools", "a tool only the caller's format has", losses));
         }
     }))
+}
+
+/// Writes a tool that the caller runs: its own declaration in this format, else its functions.
+fn write_client_tool(
+    tool: &ClientTool,
+    at: usize,
+    only: Option<&HashSet<&str>>,
+    losses: &mut Losses,
+) -> Result<Vec<ObjectWriter>, ApiError> {
+    let is_offered =
+        |tool: &&FunctionTool| only.is_none_or(|only| only.contains(tool.name.as_str()));
+    let mut offered = tool.functions.iter().filter(is_offered).peekable();
+    match (&tool.value, offered.peek()) {
+        (_, None) => Ok(Vec::new()),
+        (Value::Object(fields), Some(_)) if tool.origin == ORIGIN => {
+            Ok(vec![ObjectWriter::new().with_fields(fields)])
+        }
+        (_, Some(_)) => offered.map(|tool| write_function(tool, at, losses)).collect(),
+    }
 }
 
 fn allowed_name(name: &str, at: usize) -> Result<String, ApiError> {

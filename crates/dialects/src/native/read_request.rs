@@ -12,7 +12,7 @@ use super::content::{NativeContent, NativeInstruction};
 use super::names::{
     ENUM_EXTRA, JSON_ARRAY_EXTRA, ORIGIN, UNSIGNED_EXTRA, read_level, read_modality,
 };
-use super::own::{calls, dotted_extras, enum_text};
+use super::own::{calls, client_tools, dotted_extras, enum_text};
 use super::read_content::{read_part, read_parts};
 use super::read_tools;
 use super::request::{NativeConfig, NativeRequestView, NativeThinking};
@@ -38,6 +38,7 @@ pub(super) fn read(
     for tool in view.tools.into_iter().flat_map(|list| list.0) {
         read_tools::read_tool(tool, &mut chat.tools);
     }
+    client_tools::drop_replaced(&mut chat.tools);
     if let Some(config) = view.tool_config {
         chat.tool_choice.mode = read_tools::read_choice(*config, &mut chat.extras);
     }

@@ -4,7 +4,7 @@ use canon::{ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, WebSear
 use serde_json::{Map, Value};
 
 use super::names::{ORIGIN, VALIDATED_EXTRA};
-use super::own::{dotted_extras, schema};
+use super::own::{client_tools, dotted_extras, schema};
 use super::request::{NativeFunction, NativeSearch, NativeTool, NativeToolConfig};
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::raw_value;
@@ -20,8 +20,11 @@ pub(super) fn read_tool(tool: NativeTool<'_>, tools: &mut Vec<Tool>) {
     tools.extend(tool.url_context.map(|tool| Tool::UrlFetch(tool.rest.to_extras(ORIGIN))));
     let maps = tool.vendor_maps.map(|settings| ("googleMaps", settings.0));
     for (name, settings) in maps.into_iter().chain(tool.rest.present()) {
-        let value = Map::from_iter([(name.to_owned(), raw_value(settings))]);
-        tools.push(Tool::Foreign { origin: ORIGIN, value: Value::Object(value) });
+        let settings = raw_value(settings);
+        tools.push(client_tools::read(name, &settings).unwrap_or_else(|| {
+            let value = Map::from_iter([(name.to_owned(), settings)]);
+            Tool::Foreign { origin: ORIGIN, value: Value::Object(value) }
+        }));
     }
 }
 

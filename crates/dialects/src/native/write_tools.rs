@@ -3,10 +3,10 @@
 use canon::{
     ExtraFields, FunctionTool, JsonSchema, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool,
 };
-use serde_json::json;
 
 use super::names::{ORIGIN, VALIDATED_EXTRA};
 use super::own::dotted_extras;
+use crate::client_tools::{TOLD_GRAMMAR, custom_function};
 use crate::fields::{ObjectWriter, note_foreign_fields};
 
 /// Writes all functions into one tool, and every other tool separately.
@@ -17,10 +17,16 @@ pub(super) fn write_tools(tools: &[Tool], losses: &mut Losses) -> Vec<ObjectWrit
         match tool {
             Tool::Function(tool) => functions.push(function(tool, losses)),
             Tool::Custom { name, description, grammar, extras } => {
-                let why = "the native format takes arguments as objects, not by a grammar";
-                losses.add_if(grammar.is_some(), "tools.custom.grammar", why);
+                losses.add_if(grammar.is_some(), "tools.grammar", TOLD_GRAMMAR);
                 note_foreign_fields(extras, ORIGIN, "tools", losses);
-                functions.push(custom(name, description.as_deref()));
+                let tool = custom_function(name, description.as_deref(), grammar.as_ref());
+                functions.push(function(&tool, losses));
+            }
+            Tool::Client(tool) if tool.origin == ORIGIN => {
+                others.push(ObjectWriter::new().with_object(Some(&tool.value)));
+            }
+            Tool::Client(tool) => {
+                functions.extend(tool.functions.iter().map(|tool| function(tool, losses)));
             }
             Tool::WebSearch(tool) => others.push(search(tool, losses)),
             Tool::CodeExecution(extras) => others.push(plain("codeExecution", extras, losses)),
@@ -71,16 +77,6 @@ fn shape(
     }
 }
 
-/// Writes a free-text tool as a function with one string field.
-fn custom(name: &str, description: Option<&str>) -> ObjectWriter {
-    let input = json!({"input": {"type": "string"}});
-    let schema = json!({"type": "object", "properties": input, "required": ["input"]});
-    ObjectWriter::new()
-        .set("name", name)
-        .set_some("description", description)
-        .set("parametersJsonSchema", schema)
-}
-
 fn search(tool: &WebSearchTool, losses: &mut Losses) -> ObjectWriter {
     let WebSearchTool { allowed_domains: allowed, blocked_domains: blocked, location, extras } =
         tool;
@@ -103,7 +99,9 @@ pub(super) fn write_choice(chat: &canon::ChatRequest, losses: &mut Losses) -> Op
     losses.add_if(*parallel == Some(false), "choice.parallel", why);
     let is_strict = |tool| matches!(tool, &Tool::Function(FunctionTool { strict: Some(true), .. }));
     let strict = tools.iter().any(is_strict);
-    let callable = tools.iter().any(|tool| matches!(tool, Tool::Function(_) | Tool::Custom { .. }));
+    let is_callable =
+        |tool| matches!(tool, &Tool::Function(_) | &Tool::Custom { .. } | &Tool::Client(_));
+    let callable = tools.iter().any(is_callable);
     let mode = |word: &str| ObjectWriter::new().set("mode", word);
     let calling = match choice {
         ToolChoiceMode::Required | ToolChoiceMode::Tool(_) | ToolChoiceMode::AnyOf { .. }

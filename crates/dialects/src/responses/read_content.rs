@@ -2,9 +2,10 @@
 
 use canon::{
     Citation, CodeExecution, CodeResult, ExtraFields, Logprob, Media, MediaKind, MediaSource, Part,
-    PartKind, Role, Signature, ToolCall, ToolResult, Turn, WebSearch,
+    PartKind, Role, Signature, Tool, ToolCall, ToolResult, Turn, WebSearch,
 };
 use serde_json::Value;
+use std::collections::HashSet;
 
 use super::content::{
     ResponsesAnnotation, ResponsesCall, ResponsesCodeItem, ResponsesFilePart, ResponsesImageItem,
@@ -15,7 +16,8 @@ use super::names::{
     CUSTOM_RESULT_EXTRA, MESSAGE_EXTRA, NAMESPACE_FIELD, NESTED_PART_EXTRA, ORIGIN, OWN_AUDIO_EXTRA,
 };
 use super::objects;
-use super::own::tool_names;
+use super::own::{client_tools, tool_names};
+use super::read_tools;
 use super::signatures::{self, ContentAuthor, SignaturePlace};
 use crate::fields::ObjectWriter;
 use crate::json;
@@ -61,12 +63,17 @@ pub(super) struct ItemReader {
     sender: ContentAuthor,
     /// Log probabilities of a response.
     pub(super) logprobs: Vec<Logprob>,
+    /// Tools that a search of the caller has found.
+    pub(super) found_tools: Vec<Tool>,
+    /// Calls that the provider has run, whose results it has too.
+    provider_calls: HashSet<String>,
 }
 
 impl ItemReader {
     /// Creates a reader for items of that sender.
-    pub(super) const fn new(sender: ContentAuthor) -> Self {
-        Self { sender, logprobs: Vec::new() }
+    pub(super) fn new(sender: ContentAuthor) -> Self {
+        let (found_tools, provider_calls) = (Vec::new(), HashSet::new());
+        Self { sender, logprobs: Vec::new(), found_tools, provider_calls }
     }
 
     /// Reads one item.
@@ -86,9 +93,35 @@ impl ItemReader {
             ResponsesItem::Unknown(fields) => {
                 let kind = fields.text("type").unwrap_or_default();
                 let part = foreign(&kind, &fields);
-                if is_caller_item(&kind) { ItemContent::CallerItem(part) } else { model_item(part) }
+                let is_result = is_caller_item(&kind);
+                let part = match self.sender {
+                    ContentAuthor::Caller => self.read_client_item(part, is_result),
+                    ContentAuthor::Provider => part,
+                };
+                if is_result { ItemContent::CallerItem(part) } else { model_item(part) }
             }
         }
+    }
+
+    /// Reads a call of a tool that the caller runs, or its result. Any other item stays as it is.
+    fn read_client_item(&mut self, part: Part, is_result: bool) -> Part {
+        let PartKind::Foreign { value, .. } = &part.kind else { return part };
+        let call_id = value.get("call_id").and_then(Value::as_str);
+        if !is_result {
+            let call = client_tools::read_call(value);
+            if call.is_none() {
+                self.provider_calls.extend(call_id.map(str::to_owned));
+            }
+            return call.unwrap_or(part);
+        }
+        if call_id.is_some_and(|id| self.provider_calls.contains(id)) {
+            return part;
+        }
+        let Some(result) = client_tools::read_result(value) else { return part };
+        if let Some(Value::Array(tools)) = value.get("tools") {
+            self.found_tools.extend(read_tools::read_found(tools));
+        }
+        result
     }
 
     fn read_message(&mut self, message: ResponsesMessage<'_>) -> ItemContent {

@@ -12,11 +12,13 @@ use super::names::{
     CUSTOM_RESULT_EXTRA, INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, MESSAGE_EXTRA,
     NAMESPACE_FIELD, ORIGIN, SUMMARIES,
 };
+use super::own::client_tools;
 use super::own::tool_names::ToolNames;
 use super::read_content::{ItemContent, ItemReader};
 use super::read_tools::{self, ToolPlace};
 use super::request::{ResponsesFormat, ResponsesReasoning, ResponsesRequestView};
 use super::signatures::{ContentAuthor, SignaturePlace};
+use crate::client_tools::separate_names;
 use crate::fields::ObjectWriter;
 use crate::service_tier::read_request_tier;
 use crate::text::{BorrowedText, by_word};
@@ -40,7 +42,7 @@ pub(super) fn read(view: Box<ResponsesRequestView<'_>>) -> Box<ChatRequest> {
     chat.model = view.model.map(|model| model.value.into_owned()).unwrap_or_default();
     chat.extras = view.rest.to_extras(ORIGIN);
     if let Some(choice) = &view.tool_choice {
-        let (mode, is_whole) = read_tools::read_choice(choice);
+        let (mode, is_whole) = read_tools::read_choice(choice, &chat.tools);
         chat.tool_choice.mode = mode;
         let kept = (!is_whole).then(|| raw_value(choice.raw));
         chat.extras.insert_some(ORIGIN, "tool_choice", kept);
@@ -128,6 +130,7 @@ impl TurnBuilder {
                 ResponsesItem::AddedTools(item) => self.add_tools(item),
                 item => self.add(items.read(item)),
             }
+            self.tools.append(&mut items.found_tools);
         }
     }
 
@@ -207,6 +210,8 @@ impl TurnBuilder {
     }
 
     fn finish(mut self) -> (Vec<Turn>, Vec<Tool>) {
+        let is_client = |part: &Part| client_tools::own_item(&part.extras).is_some();
+        separate_names(&mut self.tools, &mut self.turns, is_client);
         let names = ToolNames::new(&self.tools);
         let mut custom = HashSet::new();
         for part in self.turns.iter_mut().flat_map(|turn| &mut turn.parts) {

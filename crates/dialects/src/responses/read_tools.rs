@@ -1,12 +1,17 @@
 //! Reads tools and the tool choice into canon.
 
-use canon::{ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode, WebSearchTool};
+use canon::{
+    ClientTool, ClientToolKind, ExtraFields, FunctionTool, JsonSchema, Tool, ToolChoiceMode,
+    WebSearchTool,
+};
 use serde_json::{Map, Value};
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
+use super::own::client_tools;
 use super::own::tool_names::flat_name;
 use super::request::{PlacedChoice, ResponsesNamespace, ResponsesTool, ResponsesToolChoice};
 use crate::fields::ObjectWriter;
+use crate::json;
 use crate::openai_values::{SearchLocation, read_cache_mark};
 use crate::text::{BorrowedText, owned};
 use crate::wire_object::{UnknownFields, raw_value};
@@ -92,10 +97,14 @@ fn read_tool(tool: ResponsesTool<'_>, place: &ToolPlace) -> Option<Tool> {
         }
         ResponsesTool::Unknown(fields) => {
             let mut value = fields.to_value();
+            let client = value.as_object().and_then(client_tools::read_tool);
             if let Value::Object(fields) = &mut value {
                 fields.extend(place.notes.clone());
             }
-            Tool::Foreign { origin: ORIGIN, value }
+            match client {
+                Some(tool) => Tool::Client(Box::new(ClientTool { value, ..tool })),
+                None => Tool::Foreign { origin: ORIGIN, value },
+            }
         }
         ResponsesTool::Namespace(_) => return None,
     })
@@ -116,7 +125,10 @@ fn nested(format: Value) -> Value {
 }
 
 /// Reads the tool choice. The flag is true if canon can express all of it.
-pub(super) fn read_choice(choice: &PlacedChoice<'_>) -> (ToolChoiceMode, bool) {
+pub(super) fn read_choice(choice: &PlacedChoice<'_>, tools: &[Tool]) -> (ToolChoiceMode, bool) {
+    let name_of = |choice: &ResponsesToolChoice<'_>| {
+        choice.tool_name().or_else(|| client_name(choice.kind.as_deref()?, tools))
+    };
     match &choice.value {
         TextOrObject::Text(word) => match &**word {
             "auto" => (ToolChoiceMode::Auto, true),
@@ -124,10 +136,9 @@ pub(super) fn read_choice(choice: &PlacedChoice<'_>) -> (ToolChoiceMode, bool) {
             "required" => (ToolChoiceMode::Required, true),
             _ => (ToolChoiceMode::Unset, false),
         },
-        TextOrObject::Object(choice) => match (choice.allowed_tools(), choice.tool_name()) {
+        TextOrObject::Object(choice) => match (choice.allowed_tools(), name_of(choice)) {
             (Some(list), _) => {
-                let names: Vec<_> =
-                    list.iter().filter_map(ResponsesToolChoice::tool_name).collect();
+                let names: Vec<_> = list.iter().filter_map(name_of).collect();
                 let is_whole = names.len() == list.len();
                 let required = choice.mode.as_deref() == Some("required");
                 (ToolChoiceMode::AnyOf { names, required }, is_whole)
@@ -136,4 +147,39 @@ pub(super) fn read_choice(choice: &PlacedChoice<'_>) -> (ToolChoiceMode, bool) {
             (None, None) => (ToolChoiceMode::Unset, false),
         },
     }
+}
+
+/// Returns the name of the function of a tool that the caller runs and that is chosen by its type.
+fn client_name(kind: &str, tools: &[Tool]) -> Option<String> {
+    let kind = client_tools::chosen_kind(kind)?;
+    let tool = ClientTool::all_in(tools).find(|tool| tool.kind == kind)?;
+    Some(tool.functions.first()?.name.clone())
+}
+
+/// Reads the tools that a search of the caller has found. They are shown to the model from now on.
+pub(super) fn read_found(list: &[Value]) -> Vec<Tool> {
+    let mut found = Vec::new();
+    for value in list {
+        let text = value.to_string();
+        if let Ok(tool) = json::read::<ResponsesTool<'_>>(&text) {
+            read(vec![tool], &ToolPlace::default(), &mut found);
+        }
+    }
+    let functions = found.into_iter().filter_map(|tool| match tool {
+        Tool::Function(tool) => Some(FunctionTool { deferred: false, ..tool }),
+        Tool::Custom { .. }
+        | Tool::WebSearch(_)
+        | Tool::CodeExecution(_)
+        | Tool::UrlFetch(_)
+        | Tool::Client(_)
+        | Tool::Foreign { .. } => None,
+    });
+    let functions: Vec<FunctionTool> = functions.collect();
+    let tool = ClientTool {
+        kind: ClientToolKind::FoundTools,
+        origin: ORIGIN,
+        value: Value::Null,
+        functions,
+    };
+    vec![Tool::Client(Box::new(tool))]
 }

@@ -12,8 +12,8 @@ use std::slice::Iter;
 use super::names::{
     CUSTOM_RESULT_EXTRA, FOREIGN_THOUGHT, MESSAGE_EXTRA, NESTED_PART_EXTRA, ORIGIN, OWN_AUDIO_EXTRA,
 };
-use super::own::output_items;
 use super::own::tool_names::ToolNames;
+use super::own::{client_tools, output_items};
 use super::signatures;
 use crate::fields::{
     FOREIGN_SEARCH, FOREIGN_SIGNATURE, MOVED_MEDIA, ObjectWriter, lose, note_foreign_fields,
@@ -221,6 +221,9 @@ impl<'a> ItemListWriter<'a> {
     }
 
     fn result(&mut self, part: &Part, result: &ToolResult) -> Value {
+        if let Some(item) = client_tools::own_item(&part.extras) {
+            return item.clone();
+        }
         let ToolResult { call_id, name: _, parts, object, is_error } = result;
         let why = "the responses format cannot mark a result as failed";
         self.losses.add_if(*is_error, "tool_result.failed", why);
@@ -305,6 +308,9 @@ impl<'a> ItemListWriter<'a> {
                     true => Some(signatures::write(part, thought, None).into()),
                     false => lose(what, FOREIGN_THOUGHT, self.losses),
                 }
+            }
+            PartKind::ToolCall(_) if client_tools::own_item(&part.extras).is_some() => {
+                client_tools::own_item(&part.extras).cloned()
             }
             PartKind::ToolCall(_) => {
                 Some(output_items::call_item(part, &self.names, None, None).into())

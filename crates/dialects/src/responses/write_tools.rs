@@ -1,6 +1,9 @@
 //! Writes tools and the tool choice, for requests and for the echo of a request.
 
-use canon::{ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode, WebSearchTool};
+use canon::{
+    ClientToolKind, ExtraFields, FunctionTool, Losses, Tool, ToolChoice, ToolChoiceMode,
+    WebSearchTool,
+};
 use serde_json::Value;
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
@@ -21,8 +24,7 @@ pub(super) struct ToolDeclarations {
 pub(super) fn write(tools: &[Tool], losses: &mut Losses) -> ToolDeclarations {
     let mut lists: Vec<(Option<&Value>, Vec<Value>)> = Vec::new();
     let mut last = None;
-    for tool in tools {
-        let Some(value) = write_tool(tool, losses) else { continue };
+    for (tool, value) in tools.iter().flat_map(|tool| write_each(tool, losses)) {
         let (added, space) = (note_of(tool, ADDED_TOOLS_EXTRA), note_of(tool, NAMESPACE_EXTRA));
         if lists.last().is_none_or(|(list, _)| *list != added) {
             lists.push((added, Vec::new()));
@@ -60,7 +62,7 @@ fn extras_of(tool: &Tool) -> Option<&ExtraFields> {
         Tool::Custom { extras, .. } | Tool::CodeExecution(extras) | Tool::UrlFetch(extras) => {
             Some(extras)
         }
-        Tool::Foreign { .. } => None,
+        Tool::Client(_) | Tool::Foreign { .. } => None,
     }
 }
 
@@ -68,8 +70,39 @@ fn extras_of(tool: &Tool) -> Option<&ExtraFields> {
 fn note_of<'a>(tool: &'a Tool, name: &str) -> Option<&'a Value> {
     match tool {
         Tool::Foreign { value, .. } => value.get(name),
+        Tool::Client(tool) => tool.value.get(name),
         tool => extras_of(tool)?.get(ORIGIN, name),
     }
+}
+
+/// Writes a tool. One that the caller runs and another format defines may be several functions.
+fn write_each<'a>(tool: &'a Tool, losses: &mut Losses) -> Vec<(&'a Tool, Value)> {
+    let values = match tool {
+        // The conversation has the tools that a search found.
+        Tool::Client(tool) if tool.kind == ClientToolKind::FoundTools => Vec::new(),
+        Tool::Client(tool) if tool.origin == ORIGIN => vec![without_notes(&tool.value)],
+        Tool::Client(tool) => {
+            let write =
+                |tool| write_with_extras(write_function(tool, losses), &tool.extras, losses);
+            tool.functions.iter().map(write).collect()
+        }
+        tool => write_tool(tool, losses).into_iter().collect(),
+    };
+    values.into_iter().map(|value| (tool, value)).collect()
+}
+
+/// Returns a declaration without the notes of the reader.
+fn without_notes(value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Value::Object(object) = &mut value {
+        object.retain(|name, _| !matches!(&**name, NAMESPACE_EXTRA | ADDED_TOOLS_EXTRA));
+    }
+    value
+}
+
+fn write_with_extras(tool: ObjectWriter, extras: &ExtraFields, losses: &mut Losses) -> Value {
+    note_foreign_fields(extras, ORIGIN, "tools", losses);
+    tool.with_extras(extras, ORIGIN).into()
 }
 
 fn write_tool(tool: &Tool, losses: &mut Losses) -> Option<Value> {
@@ -85,13 +118,8 @@ fn write_tool(tool: &Tool, losses: &mut Losses) -> Option<Value> {
             let container = is_new.then(|| ObjectWriter::typed("auto"));
             ObjectWriter::typed("code_interpreter").set_some("container", container)
         }
-        Tool::Foreign { origin: ORIGIN, value } => {
-            let mut value = value.clone();
-            if let Value::Object(object) = &mut value {
-                object.retain(|name, _| !matches!(&**name, NAMESPACE_EXTRA | ADDED_TOOLS_EXTRA));
-            }
-            return Some(value);
-        }
+        Tool::Foreign { origin: ORIGIN, value } => return Some(without_notes(value)),
+        Tool::Client(_) => return None,
         Tool::UrlFetch(_) => {
             return lose("tools.fetch", "the responses format cannot fetch URLs", losses);
         }
@@ -99,9 +127,7 @@ fn write_tool(tool: &Tool, losses: &mut Losses) -> Option<Value> {
             return lose("tools", "a tool only the caller's format has", losses);
         }
     };
-    let extras = extras_of(tool)?;
-    note_foreign_fields(extras, ORIGIN, "tools", losses);
-    Some(written.with_extras(extras, ORIGIN).into())
+    Some(write_with_extras(written, extras_of(tool)?, losses))
 }
 
 /// Flattens the grammar of a custom tool, which the chat format and canon nest.
@@ -154,6 +180,9 @@ pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value>
     let ToolChoice { mode: choice, parallel: _ } = choice;
     let names = ToolNames::new(tools);
     let named = |flat: &str| {
+        if let Some(kind) = names.client_type(flat) {
+            return ObjectWriter::typed(kind);
+        }
         let (space, name) = names.split(flat);
         let kind = if names.is_custom(flat) { "custom" } else { "function" };
         ObjectWriter::typed(kind).set("name", name).set_some("namespace", space)

@@ -104,6 +104,7 @@ type Findings = BTreeMap<String, String>;
 /// Names of losses that stand for a field of another name.
 const LOSS_NAMES: &[(&str, &[&str])] = &[
     ("cache", &["cache_control", "prompt_cache_breakpoint"]),
+    ("deferred", &["defer_loading"]),
     ("finish", &["incomplete_details"]),
     ("logprobs", &["include", "top_logprobs"]),
     ("searches", &["tool_usage"]),

@@ -11,7 +11,9 @@ fn foreign_items() -> [Value; 4] {
         json!({"type": "item_reference", "id": "msg_1"}),
         json!({"type": "brand_new_item", "payload": "x"}),
         json!({"type": "reasoning", "id": "rs_1", "summary": []}),
-        json!({"type": "local_shell_call", "id": "l", "call_id": "c", "action": {}, "status": "completed"}),
+        json!({"type": "shell_call", "id": "l", "call_id": "c", "status": "completed",
+            "action": {"commands": ["ls"]},
+            "environment": {"type": "container_reference", "container_id": "cntr_1"}}),
     ]
 }
 

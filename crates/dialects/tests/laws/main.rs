@@ -15,6 +15,7 @@
 mod broken_streams;
 mod bytes;
 mod cases;
+mod client_tools;
 mod clients;
 mod completed;
 mod cuts;

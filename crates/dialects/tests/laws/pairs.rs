@@ -143,7 +143,7 @@ fn unreported_field(chat: &ChatRequest, to: WireFormat, losses: &[Loss]) -> Opti
         Tool::Custom { extras, .. } | Tool::CodeExecution(extras) | Tool::UrlFetch(extras) => {
             Some(("tools", extras))
         }
-        Tool::Foreign { .. } => None,
+        Tool::Client(_) | Tool::Foreign { .. } => None,
     });
     let mut names = turns.chain(parts).chain(tools).flat_map(|(of, extras)| {
         let names = extras.foreign_to(to).filter(|name| {

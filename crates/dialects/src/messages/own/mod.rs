@@ -1,5 +1,6 @@
 //! Peculiarities of the messages format.
 
+pub(super) mod client_tools;
 pub(super) mod gateway_blocks;
 pub(super) mod plain_reply;
 pub(super) mod schema;

@@ -2,6 +2,7 @@
 
 pub(super) mod cached_content;
 pub(super) mod calls;
+pub(super) mod client_tools;
 pub(super) mod count_request;
 pub(crate) mod dotted_extras;
 pub(super) mod enum_text;

@@ -1,9 +1,12 @@
 //! The item being written, from `output_item.added` through its deltas to `output_item.done`.
 
-use canon::{ChatRequest, Citation, Logprob, Losses, Part, PartDelta, PartKind, Signature};
+use canon::{
+    ChatRequest, Citation, ClientToolKind, Logprob, Losses, Part, PartDelta, PartKind, Signature,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+use super::client_tools;
 use super::event_writer::{EventWriter, PartPlace};
 use super::output_items;
 use super::tool_names::ToolNames;
@@ -44,6 +47,8 @@ pub(super) enum OpenItem {
     Message(Option<Value>, Vec<ObjectWriter>),
     Thought(Part),
     Call(Part),
+    /// A call of a tool of this format that the caller runs. It is written when it is complete.
+    ClientCall(ClientToolKind, Part),
     /// Code and its output.
     Code(Option<Part>, Option<Part>),
     /// An item written in one step. Only its signature may follow.
@@ -142,6 +147,17 @@ impl ItemWriter {
     }
 
     pub(super) fn start_call(&mut self, part: Part) {
+        if let PartKind::ToolCall(call) = &part.kind
+            && let Some(kind) = self.names.client_tool(&call.name)
+        {
+            let id = self.ids.next(client_tools::id_prefix(kind));
+            self.finish_item(false);
+            let item = |id: &str| client_tools::call_item(kind, call, id, "in_progress");
+            self.events.start_item(id, item);
+            self.open = OpenItem::ClientCall(kind, part);
+            self.start_part("", None);
+            return;
+        }
         let custom = matches!(&part.kind, PartKind::ToolCall(call) if call.custom);
         let id = self.ids.next(if custom { "ctc" } else { "fc" });
         self.finish_item(false);
@@ -169,6 +185,9 @@ impl ItemWriter {
     }
 
     pub(super) fn add_text(&mut self, more: String) {
+        if let OpenItem::ClientCall(..) = self.open {
+            return self.part.text.push_str(&more);
+        }
         if self.part.event.is_empty() {
             return;
         }
@@ -246,7 +265,7 @@ impl ItemWriter {
             }
             // No later event can extend a thought.
             OpenItem::Thought(_) => self.finish_item(false),
-            OpenItem::Code(..) => self.settle_part(),
+            OpenItem::Code(..) | OpenItem::ClientCall(..) => self.settle_part(),
             OpenItem::Whole => {
                 let signature = self.part.signature.take();
                 self.open = OpenItem::None;
@@ -261,6 +280,7 @@ impl ItemWriter {
         let OpenPart { text, signature, .. } = std::mem::take(&mut self.part);
         if let OpenItem::Thought(part)
         | OpenItem::Call(part)
+        | OpenItem::ClientCall(_, part)
         | OpenItem::Code(_, Some(part))
         | OpenItem::Code(Some(part), None) = &mut self.open
         {
@@ -316,6 +336,11 @@ impl ItemWriter {
                 let item = output_items::call_item(&part, &self.names, Some(&id), Some(status));
                 self.events.end_item(item);
                 let PartKind::ToolCall(call) = part.kind else { return };
+                self.write_signature(&SignaturePlace::Call(call.id), part.signature);
+            }
+            OpenItem::ClientCall(kind, part) => {
+                let PartKind::ToolCall(call) = part.kind else { return };
+                self.events.end_item(client_tools::call_item(kind, &call, &id, status));
                 self.write_signature(&SignaturePlace::Call(call.id), part.signature);
             }
             OpenItem::Thought(part) => {

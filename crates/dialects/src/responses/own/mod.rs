@@ -1,6 +1,8 @@
 //! Conventions that only the responses format has: items with their events, and the response object
 //! that repeats its request.
 
+mod client_arguments;
+pub(super) mod client_tools;
 pub(super) mod event_writer;
 pub(super) mod item_writer;
 pub(super) mod output_items;

@@ -5,7 +5,7 @@
 //! names again and the group can be rebuilt. A call whose namespace equals its name stays as it is;
 //! the service sends such calls for tools found by tool search.
 
-use canon::{ExtraFields, FunctionTool, Part, PartKind, Tool};
+use canon::{ClientTool, ClientToolKind, ExtraFields, FunctionTool, Part, PartKind, Tool};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
@@ -30,12 +30,25 @@ pub(crate) struct ToolNames {
     /// Namespaces by flat name.
     namespaced: HashMap<String, String>,
     custom: HashSet<String>,
+    /// Tools of this format that the caller runs, with the types of their declarations.
+    client: HashMap<String, (ClientToolKind, String)>,
 }
 
 impl ToolNames {
     /// Collects the names of the tools.
     pub(crate) fn new(tools: &[Tool]) -> Self {
         let mut names = Self::default();
+        for tool in ClientTool::all_in(tools).filter(|tool| tool.origin == ORIGIN) {
+            let declared = tool.value.get("type").and_then(Value::as_str).unwrap_or_default();
+            for function in &tool.functions {
+                if tool.kind == ClientToolKind::FoundTools {
+                    names.add_namespace(&function.name, &function.extras);
+                } else {
+                    let own = (tool.kind, declared.to_owned());
+                    names.client.insert(function.name.clone(), own);
+                }
+            }
+        }
         for tool in tools {
             let (Tool::Function(FunctionTool { name, extras, .. })
             | Tool::Custom { name, extras, .. }) = tool
@@ -45,11 +58,25 @@ impl ToolNames {
             if matches!(tool, Tool::Custom { .. }) {
                 names.custom.insert(name.clone());
             }
-            if let Some(space) = namespace_of(extras) {
-                names.namespaced.entry(name.clone()).or_insert_with(|| space.to_owned());
-            }
+            names.add_namespace(name, extras);
         }
         names
+    }
+
+    fn add_namespace(&mut self, name: &str, extras: &ExtraFields) {
+        if let Some(space) = namespace_of(extras) {
+            self.namespaced.entry(name.to_owned()).or_insert_with(|| space.to_owned());
+        }
+    }
+
+    /// Returns the tool of this format that the caller runs and that has the function.
+    pub(crate) fn client_tool(&self, flat: &str) -> Option<ClientToolKind> {
+        self.client.get(flat).map(|(kind, _)| *kind)
+    }
+
+    /// Returns the type of the declaration of such a tool.
+    pub(crate) fn client_type(&self, flat: &str) -> Option<&str> {
+        self.client.get(flat).map(|(_, declared)| declared.as_str())
     }
 
     /// Returns the namespace, if any, and the name the caller declared.

@@ -1,0 +1,129 @@
+//! Tools that a vendor defines and the caller runs: their functions and the names of these.
+//!
+//! `assets/client_tools.json` is the one table of their schemas. Each format knows its own declarations,
+//! calls and results (`messages/own/client_tools.rs`, `responses/own/client_tools.rs` and
+//! `native/own/client_tools.rs`) and converts them to and from the calls of these functions.
+
+mod custom;
+
+pub(crate) use custom::{TOLD_GRAMMAR, custom_function, free_text};
+
+use canon::{FunctionTool, JsonSchema, Part, PartKind, Tool, Turn};
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+static TABLE: OnceLock<Map<String, Value>> = OnceLock::new();
+
+/// Returns a row of the table: one function, or the functions of a group by their names.
+fn row(name: &str) -> Option<&'static Value> {
+    let read = || serde_json::from_str(include_str!("../../assets/client_tools.json"));
+    TABLE.get_or_init(|| read().unwrap_or_default()).get(name)
+}
+
+/// Returns the function of a row, with a note for the model behind its description.
+pub(crate) fn function(name: &str, of: &str, note: Option<String>) -> FunctionTool {
+    row(of).map(|row| read_row(name, row, note)).unwrap_or_default()
+}
+
+/// Returns the functions of a group in the order of the table, with their names there.
+pub(crate) fn functions(group: &str) -> impl Iterator<Item = (&'static str, FunctionTool)> {
+    let members = row(group).and_then(Value::as_object).into_iter().flatten();
+    members.map(|(name, row)| (name.as_str(), read_row(name, row, None)))
+}
+
+fn read_row(name: &str, row: &Value, note: Option<String>) -> FunctionTool {
+    let about = row.get("description").and_then(Value::as_str).unwrap_or_default();
+    FunctionTool {
+        name: name.to_owned(),
+        description: Some(note.map_or_else(|| about.to_owned(), |note| format!("{about} {note}"))),
+        parameters: row.get("parameters").cloned().map(JsonSchema::new),
+        ..FunctionTool::default()
+    }
+}
+
+/// Gives the functions of client tools names that no other tool of the request has, in declarations and
+/// in those calls that `is_client` selects.
+pub(crate) fn separate_names(
+    tools: &mut [Tool],
+    turns: &mut [Turn],
+    is_client: impl Fn(&Part) -> bool,
+) {
+    if !tools.iter().any(|tool| matches!(tool, Tool::Client(_))) {
+        return;
+    }
+    let mut used: HashSet<String> = tools.iter().filter_map(own_name).collect();
+    let mut renamed = HashMap::new();
+    for tool in tools {
+        let Tool::Client(tool) = tool else { continue };
+        for function in &mut tool.functions {
+            let free = free_name(&function.name, &used);
+            used.insert(free.clone());
+            if free != function.name {
+                renamed.insert(std::mem::replace(&mut function.name, free.clone()), free);
+            }
+        }
+    }
+    if renamed.is_empty() {
+        return;
+    }
+    for part in turns.iter_mut().flat_map(|turn| &mut turn.parts) {
+        let is_own = is_client(part);
+        if let PartKind::ToolCall(call) = &mut part.kind
+            && is_own
+            && let Some(free) = renamed.get(&call.name)
+        {
+            call.name.clone_from(free);
+        }
+    }
+}
+
+/// Returns the name that the caller chose for a tool.
+fn own_name(tool: &Tool) -> Option<String> {
+    match tool {
+        Tool::Function(FunctionTool { name, .. }) | Tool::Custom { name, .. } => Some(name.clone()),
+        Tool::WebSearch(_)
+        | Tool::CodeExecution(_)
+        | Tool::UrlFetch(_)
+        | Tool::Client(_)
+        | Tool::Foreign { .. } => None,
+    }
+}
+
+/// Returns the name, or one like it that is not used.
+fn free_name(name: &str, used: &HashSet<String>) -> String {
+    let names = (1..).map(|count| match count {
+        1 => format!("{name}_tool"),
+        count => format!("{name}_tool_{count}"),
+    });
+    let mut names = std::iter::once(name.to_owned()).chain(names);
+    names.find(|name| !used.contains(name)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_a_function_or_a_group_of_functions() {
+        for of in ["bash", "text_editor", "text_editor_with_undo", "memory", "computer"] {
+            assert!(function(of, of, None).parameters.is_some(), "{of}");
+        }
+        for of in ["shell", "local_shell", "apply_patch", "computer_calls", "tool_search"] {
+            assert!(function(of, of, None).parameters.is_some(), "{of}");
+        }
+        for group in ["computer_toolset", "browser_toolset", "computer_use"] {
+            assert!(functions(group).count() > 10, "{group}");
+            assert!(functions(group).all(|(_, tool)| tool.parameters.is_some()), "{group}");
+        }
+        let rows = TABLE.get().map_or(0, Map::len);
+        assert_eq!(rows, 13, "every row is tested");
+    }
+
+    #[test]
+    fn a_used_name_gets_an_ending() {
+        let used = ["shell", "shell_tool"].map(str::to_owned).into_iter().collect();
+        assert_eq!(free_name("bash", &used), "bash");
+        assert_eq!(free_name("shell", &used), "shell_tool_2");
+    }
+}
