@@ -20,6 +20,7 @@ mod json_object;
 mod key_info;
 mod keyed;
 mod listen;
+mod mcp;
 mod messages;
 mod models;
 mod native;

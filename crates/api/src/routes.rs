@@ -19,7 +19,8 @@ use crate::request::HandlerFuture;
 use crate::state::ApiState;
 use crate::{
     admin, agent_routes, cached_contents, catalog, chat, conversations, embeddings, files, health,
-    images, key_info, messages, models, native, oauth, openapi, responses, sessions, task_routes,
+    images, key_info, mcp, messages, models, native, oauth, openapi, responses, sessions,
+    task_routes,
 };
 
 /// Handler of a route, with the guard in front of it.
@@ -189,6 +190,8 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         read!(GET "/v1beta/models" => models::list_native),
         read!(GET "/v1beta/models/{*rest}" => models::get_native),
         any_key!(GET "/v1/key" => key_info::show),
+        free!(POST "/mcp" => mcp::call),
+        free!(POST "/mcp/{server}" => mcp::call),
         read!(GET "/v1/usage/{request_id}" => key_info::receipt),
         read!(GET "/v1/sessions" => sessions::list),
         read!(GET "/v1/sessions/{id}" => sessions::show),
@@ -253,6 +256,8 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         public!(POST "/oauth/device_authorization" => oauth::device_authorization),
         public!(POST "/oauth/token" => oauth::token),
         public!(POST "/oauth/revoke" => oauth::revoke),
+        public!(GET "/.well-known/oauth-protected-resource" => mcp::metadata),
+        public!(GET "/.well-known/oauth-protected-resource/{*path}" => mcp::metadata),
     ]
 }
 

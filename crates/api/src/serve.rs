@@ -22,7 +22,7 @@ use crate::keyed::{KeyedHandler, admit_network, authenticate, begin_keyed, drain
 use crate::request::ApiRequest;
 use crate::routes::{ApiRoute, RouteHandler, RouteTable, path_matches, route_list};
 use crate::state::ApiState;
-use crate::{oauth, spend_standing};
+use crate::{mcp, oauth, spend_standing};
 
 /// Page of models, which has the path of the list without its version.
 const MODELS_PAGE: &str = "/models";
@@ -103,7 +103,14 @@ impl ApiService {
         };
         let key = match found {
             Ok(key) => key,
-            Err(error) => return Box::pin(refuse(error, format, id, request)).await,
+            Err(error) => {
+                let challenge = mcp::challenge(&state.config().public_url, request.path());
+                let mut reply = Box::pin(refuse(error, format, id, request)).await;
+                if let Some(challenge) = challenge.filter(|_| reply.status == 401) {
+                    reply.headers.insert("www-authenticate", challenge.as_bytes());
+                }
+                return reply;
+            }
         };
         let incoming = ApiRequest {
             state: Arc::clone(state),

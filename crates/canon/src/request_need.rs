@@ -212,6 +212,14 @@ impl RequestNeeds {
         }
     }
 
+    /// Returns the needs without that of tools of this kind; `None` if there is no such need.
+    #[must_use]
+    pub fn without_tool(&self, kind: ToolKind) -> Option<Self> {
+        let is_kept = |need: &&RequestNeed| need.kind != NeedKind::Tool(kind);
+        let kept: Vec<_> = self.0.iter().filter(is_kept).cloned().collect();
+        (kept.len() < self.0.len()).then_some(Self(kept))
+    }
+
     /// Returns the first tool that no format knows, with its place.
     pub fn unknown_tool(&self) -> Option<&RequestNeed> {
         self.0.iter().find(|need| matches!(need.kind, NeedKind::UnknownTool(_)))

@@ -18,6 +18,7 @@ use crate::files::FileStorage;
 use crate::identity::{self, IdentityProvider};
 use crate::ip_range::IpRange;
 use crate::mail::Mailer;
+use crate::mcp::{self, McpSettings};
 use crate::outbound::{self, MediaSettings};
 use crate::overlay::{self, CheckMode, ConfigIssues, FileLayer, MergedConfig};
 use crate::providers::{self, EndpointsByProvider};
@@ -60,6 +61,8 @@ pub struct Config {
     pub max_body_bytes: usize,
     /// Fetching of media that callers name by URL.
     pub media: MediaSettings,
+    /// Servers of the Model Context Protocol.
+    pub mcp: McpSettings,
     /// Storage of files for callers.
     pub files: FileStorage,
     /// Limits of background tasks.
@@ -211,6 +214,7 @@ fn check(
         telemetry,
         outbound,
         media,
+        mcp,
         directory,
         providers,
         models,
@@ -334,6 +338,7 @@ fn check(
     // Includes the variables that resolved the secrets of the file.
     file_layer.recorded_env.append(&mut recorded.take());
     let media = outbound::media_settings(media, fetches, &public_url, &outbound)?;
+    let mcp = mcp::check(mcp, &media, &outbound, env)?;
     Ok(Config {
         listen_address,
         public_url,
@@ -348,6 +353,7 @@ fn check(
         sync_every_write,
         max_body_bytes,
         media,
+        mcp,
         files,
         tasks,
         http_limits,

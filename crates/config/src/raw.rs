@@ -27,6 +27,7 @@ pub(crate) struct RawConfig {
     pub telemetry: Option<RawTelemetry>,
     pub outbound: RawOutbound,
     pub media: RawMedia,
+    pub mcp: RawMcp,
     pub directory: RawDirectory,
     pub providers: BTreeMap<String, RawProvider>,
     pub models: BTreeMap<String, RawModel>,
@@ -63,6 +64,32 @@ pub(crate) struct RawTls {
 pub(crate) struct RawStore {
     pub url: Option<String>,
     pub away: Option<String>,
+}
+
+/// `[mcp]`: servers of the Model Context Protocol.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawMcp {
+    pub remote: Option<bool>,
+    pub time: Option<String>,
+    pub servers: BTreeMap<String, RawMcpServer>,
+}
+
+/// `[mcp.servers.NAME]`: a server that the gateway offers to its callers.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawMcpServer {
+    pub url: String,
+    #[serde(default)]
+    pub headers: BTreeMap<String, SecretRef>,
+    #[serde(default)]
+    pub bearer: Option<SecretRef>,
+    #[serde(default)]
+    pub teams: Vec<String>,
+    #[serde(default)]
+    pub keys: Vec<String>,
+    #[serde(default)]
+    pub tools: Vec<String>,
 }
 
 /// `[directory]`: keys whose bundles may be laid over the model directory.

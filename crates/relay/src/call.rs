@@ -194,6 +194,47 @@ impl Call {
         }))
     }
 
+    /// Returns the call of one turn of an answer that has several: with a body of its own, the current state
+    /// of the key, its own place among running calls, and an id of its own unless it is the first.
+    pub(super) fn next_turn(&self, body: Bytes, is_first: bool) -> Result<Box<Self>, ApiError> {
+        let engine = &self.engine;
+        let key = engine.keys.still_live(&self.key)?;
+        let id = match is_first {
+            true => Arc::clone(&self.id),
+            false => engine.request_ids.next_id(engine.clock.now()),
+        };
+        let in_flight_slot = match is_first {
+            true => Arc::clone(&self.in_flight_slot),
+            false => Arc::new(engine.in_flight.admit(self.config.max_running_calls)?),
+        };
+        let mut options = self.options.clone();
+        options.timeout = options.timeout.map(|time| time.saturating_sub(self.arrived.elapsed()));
+        Ok(Box::new(Self {
+            engine: Arc::clone(engine),
+            config: Arc::clone(&self.config),
+            key,
+            id,
+            admission: self.admission.clone(),
+            dialect: self.dialect,
+            // The turns of an answer are joined event by event, however the caller gets them.
+            target: RequestTarget { json_array: false, ..self.target.clone() },
+            body,
+            own_paths: None,
+            parsed: Mutex::new(None),
+            cache: None,
+            edits: Vec::new(),
+            rewrite_reply: self.rewrite_reply,
+            progress: None,
+            forwarded_headers: self.forwarded_headers.clone(),
+            trace: self.trace.clone(),
+            trace_state: self.trace_state.clone(),
+            options,
+            arrived: Instant::now(),
+            in_flight_slot,
+            sent: Arc::default(),
+        }))
+    }
+
     /// Returns an error with the paths of the caller's own body.
     pub(super) fn with_own_paths(&self, error: ApiError) -> ApiError {
         match &self.own_paths {

@@ -27,6 +27,7 @@ mod images;
 mod inline_media;
 mod large_work;
 mod loss_header;
+pub mod mcp;
 mod media_refs;
 mod object_book;
 mod prepare;
@@ -88,19 +89,32 @@ pub fn serve(call: Box<Call>) -> BoxFuture<'static, Result<ServerReply, ApiError
     })
 }
 
+/// Serves one turn of an answer that has several.
+fn serve_turn(turn: Box<Call>) -> BoxFuture<'static, Result<ServerReply, ApiError>> {
+    Box::pin(run_call(Arc::from(turn)))
+}
+
 async fn run_call(call: Arc<Call>) -> Result<ServerReply, ApiError> {
-    let (mut facts, route, named, media) = call
+    let parsed = call
         .work_permit()
         .await
         .run(|| {
             let facts = call.parse()?;
+            if mcp::is_needed(&call, &facts) {
+                call.forget_chat();
+                return Ok(None);
+            }
             let route = route::find(&call, &facts)?;
             let named = fence::named_objects(&call, &facts.outline)?;
             let media = media_refs::MediaRefs::find_in(&call, &facts, &named, &route.lanes)?;
             dry_run::check_refusals(&call, &facts, &route, &media)?;
-            Ok::<_, ApiError>((facts, route, named, media))
+            Ok::<_, ApiError>(Some((facts, route, named, media)))
         })
         .await?;
+    let Some((mut facts, route, named, media)) = parsed else {
+        // Boxed because it is rare: the future of every call would grow by its size.
+        return Box::pin(mcp::serve(call)).await;
+    };
     if !named.is_empty() {
         sizing::note_objects(&mut facts, &named);
         // Boxed because it is rare: the future of every call would grow by its size.

@@ -40,7 +40,8 @@ use config::LiveLane;
 const MAX_REPLY_BYTES: usize = 64 << 20;
 
 // Headers of every reply of a kind.
-const JSON_LINES: &str = "content-type: application/json\r\nx-content-type-options: nosniff\r\n";
+pub(super) const JSON_LINES: &str =
+    "content-type: application/json\r\nx-content-type-options: nosniff\r\n";
 const EVENT_LINES: &str = "content-type: text/event-stream; charset=utf-8\r\n\
                            cache-control: no-cache\r\nx-accel-buffering: no\r\n";
 const ARRAY_LINES: &str = "content-type: application/json\r\n\

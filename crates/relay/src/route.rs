@@ -1,7 +1,8 @@
 //! Routing: the lanes that serve a model, in the order in which a call tries them.
 
 use canon::{
-    ApiError, EffortLevel, ErrorKind, Micros, NeedKind, RequestNeed, RequestNeeds, WireFormat,
+    ApiError, EffortLevel, ErrorKind, Micros, NeedKind, RequestNeed, RequestNeeds, ToolKind,
+    WireFormat,
 };
 use catalog::ModelKind;
 use dialects::{Dialect, RequestFacts, with_own_spelling};
@@ -141,6 +142,25 @@ pub(super) fn check_needs(
         .map_err(|error| with_own_spelling(error, call.dialect.origin(), &call.body))
 }
 
+/// Returns true if a lane of the model has the caller's format and asks MCP servers itself. The gateway asks
+/// them for all others.
+pub(super) fn lane_asks_servers(call: &Call, facts: &RequestFacts) -> bool {
+    let model = &*facts.model;
+    let Some(route) = call.config.routes.get(model) else { return true };
+    // No server is asked for a call that is refused anyway.
+    if !call.key.may_use(model) && !call.key.may_use(&route.model.id) {
+        return true;
+    }
+    let judge = LaneJudge::new(call, route, may_drop_media(call, route));
+    let mut servers = RequestNeeds::default();
+    servers.add_tool("mcp", String::new);
+    route.lanes.iter().any(|lane| {
+        may_use_lane(call, route, lane)
+            && lane.formats.contains(&judge.own)
+            && judge.meets(lane, &servers).is_ok()
+    })
+}
+
 fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), ApiError> {
     let own = call.dialect.origin();
     let usable = || route.lanes.iter().filter(|lane| may_use_lane(call, route, lane));
@@ -158,6 +178,9 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
     {
         return Err(error.clone());
     }
+    // The gateway asks the servers where no lane does.
+    let lowered = needs.without_tool(ToolKind::Mcp);
+    let needs = lowered.as_ref().unwrap_or(needs);
     let judge = LaneJudge::new(call, route, may_drop_media(call, route));
     let own_lanes = route.lanes.iter().filter(|lane| lane.served_model.id == route.model.id);
     let mut refusal = None;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use url::{Host, Position};
@@ -211,6 +211,39 @@ impl MediaFetcher {
         }
     }
 
+    /// Posts JSON and returns the answer as it arrives. Redirects that keep the method are followed within
+    /// one origin, because headers may hold credentials for it. The time is limited by the caller.
+    pub async fn open_post(
+        &self,
+        address: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<FetchReply, FetchError> {
+        let mut target = self.guard.check(address).map_err(|NotPublic| FetchError::NotPublic)?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        let permit = permit.map_err(|_| FetchError::Busy)?;
+        for _ in 0..=MAX_REDIRECTS {
+            let mut request = with_target_headers(Request::post(path_and_query(&target)), &target)
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+                .body(Full::new(body.clone()))
+                .map_err(failed)?;
+            request.headers_mut().extend(headers.clone());
+            let reply = self.send(&target, request).await?;
+            if !matches!(reply.response.status().as_u16(), 307 | 308) {
+                return Ok(FetchReply { reply, _permit: permit });
+            }
+            let location = header_text(reply.response.headers(), LOCATION);
+            let location = location.ok_or_else(|| failed("a redirect without a location"))?;
+            let next = self.guard.check_redirect(&target, location).map_err(failed)?;
+            if next.url.origin() != target.url.origin() {
+                return Err(failed("a redirect to another server"));
+            }
+            target = next;
+        }
+        Err(failed("too many redirects"))
+    }
+
     async fn send(
         &self,
         target: &FetchTarget,
@@ -293,6 +326,34 @@ impl fmt::Debug for MediaFetcher {
             .field("guard", &self.guard)
             .field("limits", &self.limits)
             .finish()
+    }
+}
+
+/// Answer to a post, read piece by piece. Its connection ends with it.
+pub struct FetchReply {
+    reply: FetchResponse,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl FetchReply {
+    /// Returns the status.
+    pub fn status(&self) -> u16 {
+        self.reply.response.status().as_u16()
+    }
+
+    /// Returns a header that is plain text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.reply.response.headers().get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Returns the next piece of the body.
+    pub async fn next_piece(&mut self) -> Result<Option<Bytes>, FetchError> {
+        while let Some(frame) = self.reply.response.body_mut().frame().await {
+            if let Ok(data) = frame.map_err(failed)?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -20,7 +20,7 @@ mod session_lanes;
 mod sigv4;
 
 pub use credential::{ClockFn, Credential};
-pub use fetch::{FetchAllowance, FetchError, FetchLimits, FetchedMedia, MediaFetcher};
+pub use fetch::{FetchAllowance, FetchError, FetchLimits, FetchReply, FetchedMedia, MediaFetcher};
 pub use google_auth::{GoogleAuth, GoogleAuthError};
 pub use health::{
     AttemptFailure, AttemptGuard, CredentialHealth, HealthSnapshot, HealthTracker, LaneState,

@@ -28,6 +28,7 @@ const PART_DOCUMENTS: &[&str] = &[
     include_str!("../../assets/openapi/messages.json"),
     include_str!("../../assets/openapi/native.json"),
     include_str!("../../assets/openapi/caches.json"),
+    include_str!("../../assets/openapi/mcp.json"),
     include_str!("../../assets/openapi/images.json"),
     include_str!("../../assets/openapi/models.json"),
     include_str!("../../assets/openapi/account.json"),

@@ -41,6 +41,7 @@ mod lanes;
 mod large_bodies;
 mod limits;
 mod losses;
+mod mcp;
 mod media_urls;
 mod money;
 #[cfg(feature = "node-tests")]

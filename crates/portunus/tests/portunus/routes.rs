@@ -38,7 +38,7 @@ async fn every_keyed_address_refuses_a_missing_or_wrong_key() {
 fn filled(path: &str) -> String {
     let rest = path.replace("{*rest}", "demo-chat:generateContent");
     let rest = rest.replace("{id}", "x").replace("{request_id}", "req_1");
-    rest.replace("{account_id}", "y")
+    rest.replace("{account_id}", "y").replace("{server}", "x")
 }
 
 #[tokio::test]

@@ -1,0 +1,148 @@
+//! Servers of the Model Context Protocol: those that the operator offers, and rules for those that callers
+//! name.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use transport::{AddressGuard, Outbound};
+use upstream::{FetchLimits, MediaFetcher};
+
+use crate::error::FieldError;
+use crate::outbound::MediaSettings;
+use crate::raw::{RawMcp, RawMcpServer, SecretRef};
+use crate::units::parse_duration;
+
+/// Time for one request to a server.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest name of a server. It is a part of the names of its tools.
+const MAX_NAME_BYTES: usize = 32;
+
+/// Settings of `[mcp]`.
+#[derive(Clone, Debug)]
+pub struct McpSettings {
+    /// Fetcher for servers that callers name, with the rules of `[media]`; `None` if callers may name none.
+    pub remote: Option<MediaFetcher>,
+    /// Time for one request to a server.
+    pub timeout: Duration,
+    /// Servers that the operator offers, by name.
+    pub servers: BTreeMap<String, Arc<McpServerSettings>>,
+}
+
+/// Server that the operator offers to callers.
+#[derive(Clone)]
+pub struct McpServerSettings {
+    /// Name.
+    pub name: String,
+    /// Address.
+    pub url: String,
+    /// Headers of every request, credentials among them.
+    pub headers: HeaderMap,
+    /// Fetcher that reaches the address.
+    pub fetcher: MediaFetcher,
+    /// Teams and accounts that may use it; with `keys` empty too, all may.
+    teams: Vec<String>,
+    /// Keys that may use it.
+    keys: Vec<String>,
+    /// Tools that are offered; empty offers all.
+    tools: Vec<String>,
+}
+
+/// Omits the headers, which hold credentials.
+impl fmt::Debug for McpServerSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpServerSettings").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl McpServerSettings {
+    /// Returns true if the key of the account may use the server.
+    pub fn admits(&self, account: &str, key: &str) -> bool {
+        let lists = |list: &[String], id: &str| list.iter().any(|own| own == id);
+        (self.teams.is_empty() && self.keys.is_empty())
+            || lists(&self.teams, account)
+            || lists(&self.keys, key)
+    }
+
+    /// Returns true if the tool is offered.
+    pub fn offers(&self, tool: &str) -> bool {
+        self.tools.is_empty() || self.tools.iter().any(|own| own == tool)
+    }
+}
+
+/// Checks `[mcp]`.
+pub(super) fn check(
+    raw: RawMcp,
+    media: &MediaSettings,
+    outbound: &Outbound,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<McpSettings, FieldError> {
+    let RawMcp { remote, time, servers } = raw;
+    let timeout = time.as_deref().map_or(Ok(DEFAULT_TIMEOUT), parse_duration);
+    let timeout = timeout.map_err(|why| FieldError::new("mcp.time", why))?;
+    let limits = FetchLimits { timeout, ..*media.fetcher.limits() };
+    let fetcher = |guard| MediaFetcher::new(guard, outbound, limits);
+    let remote = remote.unwrap_or(true).then(|| fetcher(media.fetcher.guard().clone()));
+    let mut checked = BTreeMap::new();
+    for (name, raw) in servers {
+        let place = format!("mcp.servers.{name}");
+        let server = check_server(&name, raw, &fetcher, env)
+            .map_err(|(field, why)| FieldError::new(format!("{place}.{field}"), why))?;
+        checked.insert(name, Arc::new(server));
+    }
+    Ok(McpSettings { remote, timeout, servers: checked })
+}
+
+/// Checks one server. An error has the name of the field.
+fn check_server(
+    name: &str,
+    raw: RawMcpServer,
+    fetcher: &dyn Fn(AddressGuard) -> MediaFetcher,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<McpServerSettings, (String, String)> {
+    let RawMcpServer { url, headers, bearer, teams, keys, tools } = raw;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
+        let why = format!(
+            "the name of a server has 1 to {MAX_NAME_BYTES} letters, digits and hyphens, because it is \
+             a part of the names of its tools"
+        );
+        return Err(("url".to_owned(), why));
+    }
+    let wrong_url =
+        || ("url".to_owned(), format!("`{url}` is not an address; write \"https://…\""));
+    let parsed: Uri = url.parse().map_err(|_| wrong_url())?;
+    let host = parsed.host().ok_or_else(wrong_url)?;
+    let default_port = if parsed.scheme_str() == Some("http") { 80 } else { 443 };
+    let port = parsed.port_u16().unwrap_or(default_port);
+    // The address is the operator's word, like that of a provider in the file.
+    let allowed = [format!("{host}:{port}"), "0.0.0.0/0".to_owned(), "::/0".to_owned()];
+    let guard = AddressGuard::new(allowed.iter().map(String::as_str)).map_err(|_| wrong_url())?;
+    guard.check(&url).map_err(|_| wrong_url())?;
+    let mut map = HeaderMap::new();
+    let bearer = bearer.map(|secret| ("authorization".to_owned(), secret, "Bearer "));
+    let headers = headers.into_iter().map(|(name, secret)| (name, secret, ""));
+    for (header, secret, prefix) in bearer.into_iter().chain(headers) {
+        let (header, value) = read_header(&header, &secret, prefix, env)
+            .map_err(|why| (format!("headers.{header}"), why))?;
+        map.insert(header, value);
+    }
+    let name = name.to_owned();
+    Ok(McpServerSettings { name, url, headers: map, fetcher: fetcher(guard), teams, keys, tools })
+}
+
+fn read_header(
+    name: &str,
+    secret: &SecretRef,
+    prefix: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<(HeaderName, HeaderValue), String> {
+    let secret = secret.resolve(env).map_err(|why| why.to_string())?;
+    let header =
+        HeaderName::try_from(name).map_err(|_| "is not the name of a header".to_owned())?;
+    let mut value = HeaderValue::try_from(format!("{prefix}{secret}"))
+        .map_err(|_| "has a value that no header can have".to_owned())?;
+    value.set_sensitive(true);
+    Ok((header, value))
+}

@@ -1,0 +1,37 @@
+//! Tools of MCP servers that a request names, for lanes that cannot ask servers themselves.
+//!
+//! The gateway lists the tools, offers them to the model as functions, calls those that it chooses and asks
+//! it again with the results. Every turn is a call of its own, with its own reservation and receipt. A call
+//! of the caller's own tools ends the answer.
+
+mod bench;
+pub mod client;
+mod event_body;
+mod messages;
+mod messages_history;
+mod named_servers;
+mod native;
+mod responses;
+mod responses_history;
+mod responses_request;
+mod turn_format;
+mod turns;
+
+pub use client::{McpClient, McpEndpoint, McpError, McpTool};
+pub use named_servers::offered_endpoint;
+pub(super) use turns::serve;
+
+use canon::{NeedKind, ToolKind};
+use dialects::RequestFacts;
+
+use crate::call::Call;
+use crate::route;
+
+/// Returns true if a request needs servers and no lane of its model asks them.
+pub(super) fn is_needed(call: &Call, facts: &RequestFacts) -> bool {
+    !facts.needs.is_empty()
+        && facts.needs.iter().any(|need| need.kind == NeedKind::Tool(ToolKind::Mcp))
+        && turns::has_spelling(call.dialect.origin())
+        && !call.is_dry_run()
+        && !route::lane_asks_servers(call, facts)
+}

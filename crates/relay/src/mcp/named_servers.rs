@@ -1,0 +1,126 @@
+//! Servers that a request names: by address, with the caller's own credentials, or by the name that the
+//! operator gave them.
+
+use canon::{ApiError, ErrorKind};
+use config::McpServerSettings;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+use super::client::McpEndpoint;
+use crate::call::Call;
+
+/// Headers of one server.
+const MAX_HEADERS: usize = 32;
+/// Headers that the client of the gateway sets itself.
+const OWN_HEADERS: [&str; 12] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "mcp-method",
+    "mcp-name",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Returns the endpoint of a server that the caller names by its address. `path` is the field of the address.
+pub(super) fn remote_endpoint(
+    call: &Call,
+    path: &str,
+    url: &str,
+    headers: HeaderMap,
+) -> Result<McpEndpoint, ApiError> {
+    let settings = &call.config.mcp;
+    let Some(fetcher) = &settings.remote else {
+        let message = format!("`{path}` names an MCP server, and callers name none here");
+        return Err(ApiError::invalid(path, message));
+    };
+    fetcher.guard().check(url).map_err(|why| ApiError::invalid(path, format!("`{path}` {why}")))?;
+    Ok(McpEndpoint {
+        fetcher: fetcher.clone(),
+        url: url.to_owned(),
+        headers,
+        timeout: settings.timeout,
+    })
+}
+
+/// Returns the server of the operator with this name, if the key may use it.
+pub(super) fn offered_server<'c>(
+    call: &'c Call,
+    path: &str,
+    name: &str,
+) -> Result<&'c Arc<McpServerSettings>, ApiError> {
+    let record = &call.key.record;
+    let server = call.config.mcp.servers.get(name);
+    server.filter(|server| server.admits(&record.account_id, &record.id)).ok_or_else(|| {
+        let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+        let message = format!("`{path}`: there is no MCP server `{shown}` for this key");
+        ApiError::new(ErrorKind::InvalidRequest, message).with_param(path)
+    })
+}
+
+/// Returns the endpoint of a server of the operator.
+pub fn offered_endpoint(settings: &config::McpSettings, server: &McpServerSettings) -> McpEndpoint {
+    McpEndpoint {
+        fetcher: server.fetcher.clone(),
+        url: server.url.clone(),
+        headers: server.headers.clone(),
+        timeout: settings.timeout,
+    }
+}
+
+/// Reads the headers that a caller wants to have sent. `path` is their field.
+pub(super) fn read_headers(given: Option<&Value>, path: &str) -> Result<HeaderMap, ApiError> {
+    let none = Map::new();
+    let given = match given {
+        None | Some(Value::Null) => &none,
+        Some(Value::Object(given)) if given.len() <= MAX_HEADERS => given,
+        Some(_) => {
+            let message = format!("`{path}` must be an object of at most {MAX_HEADERS} headers");
+            return Err(ApiError::invalid(path, message));
+        }
+    };
+    let mut headers = HeaderMap::new();
+    for (name, value) in given {
+        let parsed = HeaderName::try_from(name.as_str()).ok();
+        let parsed = parsed.filter(|name| !OWN_HEADERS.contains(&name.as_str()));
+        let text = value.as_str().and_then(|text| secret_value(text));
+        let (Some(name), Some(text)) = (parsed, text) else {
+            let message = format!("`{path}` has a header that cannot be sent");
+            return Err(ApiError::invalid(path, message));
+        };
+        headers.insert(name, text);
+    }
+    Ok(headers)
+}
+
+/// Adds the token of the caller for the server. `path` is its field.
+pub(super) fn add_token(
+    headers: &mut HeaderMap,
+    token: Option<&Value>,
+    path: &str,
+) -> Result<(), ApiError> {
+    match token {
+        None | Some(Value::Null) => Ok(()),
+        Some(token) => {
+            let value = token.as_str().and_then(|token| secret_value(&format!("Bearer {token}")));
+            let value = value.ok_or_else(|| {
+                ApiError::invalid(path, format!("`{path}` must be a token, as text"))
+            })?;
+            headers.insert(AUTHORIZATION, value);
+            Ok(())
+        }
+    }
+}
+
+fn secret_value(text: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}

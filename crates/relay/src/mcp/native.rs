@@ -1,0 +1,319 @@
+//! MCP in the native format: `mcpServers` among the tools (<https://ai.google.dev/api/caching#Tool>). The
+//! format has no parts for calls of servers, so the caller sees only what the model says in the end.
+
+use canon::{ApiError, ErrorKind};
+use dialects::StreamFrame;
+use serde_json::{Map, Value, json};
+
+use super::bench::{CallOutcome, NamedServer, ToolBench, ToolFilter};
+use super::named_servers::{read_headers, remote_endpoint};
+use super::turn_format::{FunctionUse, TurnEnd, TurnFormat, add_numbers, take_list, text};
+use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
+use crate::call::Call;
+
+/// Asks the servers of a request and prepares its turns.
+pub(super) async fn open(
+    call: &Call,
+    mut body: Map<String, Value>,
+) -> Result<OpenedTurns, ApiError> {
+    let tools = match body.shift_remove("tools") {
+        Some(Value::Array(tools)) => tools,
+        Some(one @ Value::Object(_)) => vec![one],
+        Some(_) | None => Vec::new(),
+    };
+    let contents = take_list(&mut body, "contents");
+    let mut servers = Vec::new();
+    for (at, tool) in tools.iter().enumerate() {
+        for (index, server) in servers_of(tool).into_iter().flatten().enumerate() {
+            servers.push(read_server(call, server, &format!("tools[{at}].mcpServers[{index}]"))?);
+        }
+    }
+    let declared = tools.iter().flat_map(|tool| {
+        let list = field(tool, "functionDeclarations", "function_declarations");
+        list.and_then(Value::as_array).into_iter().flatten()
+    });
+    let own = declared.map(|function| text(function, "name").to_owned()).collect();
+    let bench = ToolBench::open(servers, own).await?;
+    let tools = lower_tools(tools, &bench);
+    if !tools.is_empty() {
+        body.insert("tools".to_owned(), Value::from(tools));
+    }
+    let format = NativeTurns {
+        body,
+        contents,
+        parts: Vec::new(),
+        usage: Value::Null,
+        turns: 0,
+        turn: TurnState::default(),
+        results: Vec::new(),
+        is_array: call.target.json_array,
+        written: 0,
+    };
+    let (streamed, max_calls) = (call.target.stream, DEFAULT_MAX_CALLS);
+    Ok(OpenedTurns { format: Box::new(format), bench, streamed, max_calls })
+}
+
+/// Returns a field by either of its two spellings.
+fn field<'v>(object: &'v Value, name: &str, other: &str) -> Option<&'v Value> {
+    object.get(name).or_else(|| object.get(other))
+}
+
+fn servers_of(tool: &Value) -> Option<&Vec<Value>> {
+    field(tool, "mcpServers", "mcp_servers").and_then(Value::as_array)
+}
+
+fn read_server(call: &Call, server: &Value, path: &str) -> Result<NamedServer, ApiError> {
+    let missing = |path: String| ApiError::invalid(&path, format!("`{path}` is missing"));
+    let label = text(server, "name").to_owned();
+    if label.is_empty() {
+        return Err(missing(format!("{path}.name")));
+    }
+    let transport = field(server, "streamableHttpTransport", "streamable_http_transport");
+    let transport = transport.unwrap_or(&Value::Null);
+    let place = format!("{path}.streamableHttpTransport");
+    let url_path = format!("{place}.url");
+    let url = text(transport, "url");
+    if url.is_empty() {
+        return Err(missing(url_path));
+    }
+    let headers = read_headers(transport.get("headers"), &format!("{place}.headers"))?;
+    let endpoint = remote_endpoint(call, &url_path, url, headers)?;
+    Ok(NamedServer {
+        label,
+        path: url_path,
+        endpoint,
+        allowed: Vec::new(),
+        approval: ToolFilter::none(),
+        known: None,
+    })
+}
+
+/// Replaces the servers by the functions of their tools.
+fn lower_tools(tools: Vec<Value>, bench: &ToolBench) -> Vec<Value> {
+    let lower = |tool: Value| {
+        let Some(servers) = servers_of(&tool) else { return Some(tool) };
+        let functions = servers.iter().flat_map(|server| bench.functions(text(server, "name")));
+        let declared: Vec<Value> = functions
+            .map(|(name, tool)| {
+                json!({
+                    "name": name,
+                    "description": tool.description().unwrap_or_default(),
+                    "parametersJsonSchema": tool.input_schema(),
+                })
+            })
+            .collect();
+        (!declared.is_empty()).then(|| json!({ "functionDeclarations": declared }))
+    };
+    tools.into_iter().filter_map(lower).collect()
+}
+
+/// Turns in the native format.
+struct NativeTurns {
+    /// Request without its contents.
+    body: Map<String, Value>,
+    contents: Vec<Value>,
+    /// Parts for the caller, of all turns.
+    parts: Vec<Value>,
+    usage: Value,
+    turns: usize,
+    turn: TurnState,
+    /// Results for the next turn.
+    results: Vec<Value>,
+    /// True if the stream is one JSON array.
+    is_array: bool,
+    /// Chunks that the caller has.
+    written: usize,
+}
+
+/// Turn that runs.
+#[derive(Default)]
+struct TurnState {
+    /// All parts.
+    parts: Vec<Value>,
+    usage: Option<Value>,
+    /// The last chunk, without its parts.
+    last: Map<String, Value>,
+    is_ended: bool,
+}
+
+impl NativeTurns {
+    fn write_chunk(&mut self, chunk: &Value, out: &mut Vec<u8>) {
+        let text = match (self.is_array, self.written) {
+            (false, _) => format!("data: {chunk}\n\n"),
+            (true, 0) => format!("[{chunk}"),
+            (true, _) => format!(",\r\n{chunk}"),
+        };
+        self.written += 1;
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    /// Takes the parts and counts of a chunk. Returns the chunk with the parts that the caller sees.
+    fn take_chunk(&mut self, bench: &ToolBench, mut chunk: Map<String, Value>) -> Option<Value> {
+        if let Some(usage) = chunk.shift_remove("usageMetadata") {
+            self.turn.usage = Some(usage);
+        }
+        let candidate = chunk.get_mut("candidates").and_then(|all| all.get_mut(0));
+        let mut seen = Vec::new();
+        if let Some(Value::Object(candidate)) = candidate {
+            let content = candidate.get_mut("content").and_then(Value::as_object_mut);
+            let parts = content.map(|content| take_list(content, "parts")).unwrap_or_default();
+            for part in parts {
+                if server_function(bench, &part).is_none() {
+                    seen.push(part.clone());
+                }
+                self.turn.parts.push(part);
+            }
+        }
+        self.turn.is_ended |= is_finished(&chunk) || chunk.contains_key("promptFeedback");
+        self.turn.last = chunk.clone();
+        if seen.is_empty() {
+            return None;
+        }
+        self.parts.extend(seen.iter().cloned());
+        set_parts(&mut chunk, seen, None);
+        Some(Value::Object(chunk))
+    }
+}
+
+/// Returns the function of a server that a part calls.
+fn server_function<'p>(bench: &ToolBench, part: &'p Value) -> Option<&'p Value> {
+    let call = field(part, "functionCall", "function_call")?;
+    bench.find(text(call, "name")).map(|_| call)
+}
+
+fn is_finished(chunk: &Map<String, Value>) -> bool {
+    let candidate = chunk.get("candidates").and_then(|all| all.get(0));
+    candidate.is_some_and(|one| one.get("finishReason").is_some_and(|why| !why.is_null()))
+}
+
+/// Sets the parts of the candidate. The reason to finish is only in the last chunk.
+fn set_parts(chunk: &mut Map<String, Value>, parts: Vec<Value>, finish: Option<Value>) {
+    let Some(Value::Object(candidate)) = chunk.get_mut("candidates").and_then(|all| all.get_mut(0))
+    else {
+        return;
+    };
+    candidate.insert("content".to_owned(), json!({ "role": "model", "parts": parts }));
+    candidate.shift_remove("finishReason");
+    if let Some(finish) = finish {
+        candidate.insert("finishReason".to_owned(), finish);
+    }
+}
+
+impl TurnFormat for NativeTurns {
+    fn next_body(&mut self, may_call: bool) -> Value {
+        if !self.results.is_empty() {
+            let results = std::mem::take(&mut self.results);
+            self.contents.push(json!({ "role": "user", "parts": results }));
+        }
+        self.turn = TurnState::default();
+        let mut body = self.body.clone();
+        body.insert("contents".to_owned(), Value::from(self.contents.clone()));
+        let name = if body.contains_key("tool_config") { "tool_config" } else { "toolConfig" };
+        let calling = body.get(name).and_then(|config| {
+            field(config, "functionCallingConfig", "function_calling_config").cloned()
+        });
+        let is_none = calling.as_ref().is_some_and(|calling| text(calling, "mode") == "NONE");
+        if body.contains_key("tools") && (!may_call || (self.turns > 0 && calling.is_some())) {
+            // A forced function is forced once, or no answer would ever end.
+            let mode = if may_call && !is_none { "AUTO" } else { "NONE" };
+            body.insert(name.to_owned(), json!({ "functionCallingConfig": { "mode": mode } }));
+        }
+        self.turns += 1;
+        Value::Object(body)
+    }
+
+    fn take_event(
+        &mut self,
+        bench: &ToolBench,
+        frame: &StreamFrame,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError> {
+        let Ok(chunk) = dialects::json::read_bytes::<Map<String, Value>>(&frame.data) else {
+            return Ok(());
+        };
+        if chunk.contains_key("error") {
+            self.write_chunk(&Value::Object(chunk), out);
+            self.turn.is_ended = true;
+            return Ok(());
+        }
+        if let Some(seen) = self.take_chunk(bench, chunk) {
+            self.write_chunk(&seen, out);
+        }
+        Ok(())
+    }
+
+    fn take_reply(&mut self, bench: &ToolBench, reply: Map<String, Value>) {
+        self.take_chunk(bench, reply);
+        self.turn.is_ended = true;
+    }
+
+    fn end_turn(&mut self, bench: &ToolBench, _out: &mut Vec<u8>) -> Result<TurnEnd, ApiError> {
+        if !self.turn.is_ended {
+            let message = "the answer broke off before its end";
+            return Err(ApiError::new(ErrorKind::Interrupted, message));
+        }
+        if let Some(usage) = &self.turn.usage {
+            add_numbers(&mut self.usage, usage);
+        }
+        let parts = std::mem::take(&mut self.turn.parts);
+        let mut end = TurnEnd::default();
+        for (at, part) in parts.iter().enumerate() {
+            let Some(call) = field(part, "functionCall", "function_call") else { continue };
+            match server_function(bench, part) {
+                None => end.is_last = true,
+                Some(_) => end.uses.push(FunctionUse {
+                    id: call
+                        .get("id")
+                        .and_then(Value::as_str)
+                        .map_or_else(|| format!("{at}"), str::to_owned),
+                    function: text(call, "name").to_owned(),
+                    arguments: call.get("args").map(Value::to_string).unwrap_or_default(),
+                }),
+            }
+        }
+        if end.is_last {
+            // The caller could not send the results back, so nothing is called beside its own functions.
+            end.uses.clear();
+        }
+        self.contents.push(json!({ "role": "model", "parts": parts }));
+        Ok(end)
+    }
+
+    fn add_outcome(
+        &mut self,
+        _bench: &ToolBench,
+        call: &FunctionUse,
+        outcome: CallOutcome,
+        _out: &mut Vec<u8>,
+    ) {
+        let CallOutcome { text, error } = outcome;
+        let name = if error.is_some() { "error" } else { "output" };
+        let mut response = json!({ "name": call.function, "response": { name: text } });
+        let has_id = call.id.parse::<usize>().is_err();
+        if let Some(response) = response.as_object_mut().filter(|_| has_id) {
+            response.insert("id".to_owned(), Value::from(call.id.clone()));
+        }
+        self.results.push(json!({ "functionResponse": response }));
+    }
+
+    fn finish_stream(&mut self, out: &mut Vec<u8>) {
+        let mut last = std::mem::take(&mut self.turn.last);
+        let finish =
+            last.get("candidates").and_then(|all| all.get(0)?.get("finishReason").cloned());
+        set_parts(&mut last, vec![json!({ "text": "" })], finish);
+        last.insert("usageMetadata".to_owned(), std::mem::take(&mut self.usage));
+        self.write_chunk(&Value::Object(last), out);
+        if self.is_array {
+            out.extend_from_slice(b"]");
+        }
+    }
+
+    fn finish_reply(&mut self) -> Value {
+        let mut last = std::mem::take(&mut self.turn.last);
+        let finish =
+            last.get("candidates").and_then(|all| all.get(0)?.get("finishReason").cloned());
+        set_parts(&mut last, std::mem::take(&mut self.parts), finish);
+        last.insert("usageMetadata".to_owned(), std::mem::take(&mut self.usage));
+        Value::Object(last)
+    }
+}

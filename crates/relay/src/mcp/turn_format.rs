@@ -1,0 +1,111 @@
+//! The part of a loop of turns that depends on the format of the caller.
+
+use canon::ApiError;
+use dialects::StreamFrame;
+use serde_json::{Map, Value};
+
+use super::bench::{CallOutcome, ToolBench};
+
+/// Function that a model called, or that a caller approved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FunctionUse {
+    /// Id of the call in the turn.
+    pub(super) id: String,
+    /// Name of the function.
+    pub(super) function: String,
+    /// Arguments in JSON.
+    pub(super) arguments: String,
+}
+
+/// Way in which a turn ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct TurnEnd {
+    /// Calls for the gateway, in their order.
+    pub(super) uses: Vec<FunctionUse>,
+    /// True if the caller has to do something next, or the answer was cut.
+    pub(super) is_last: bool,
+}
+
+/// Turns of one call in one format: the request that grows, and the answer that is collected. Events of a
+/// streamed answer are written to `out`.
+pub(super) trait TurnFormat: Send {
+    /// Returns calls that are to be made before the first turn, because the caller approved them.
+    fn approved(&mut self) -> Vec<FunctionUse> {
+        Vec::new()
+    }
+
+    /// Returns the body of the next turn. With `may_call` false the model must answer without tools.
+    fn next_body(&mut self, may_call: bool) -> Value;
+
+    /// Takes an event of the turn.
+    fn take_event(
+        &mut self,
+        bench: &ToolBench,
+        frame: &StreamFrame,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ApiError>;
+
+    /// Takes a whole reply of the turn.
+    fn take_reply(&mut self, bench: &ToolBench, reply: Map<String, Value>);
+
+    /// Ends the turn.
+    fn end_turn(&mut self, bench: &ToolBench, out: &mut Vec<u8>) -> Result<TurnEnd, ApiError>;
+
+    /// Tells that a call begins.
+    fn begin_call(&mut self, _bench: &ToolBench, _call: &FunctionUse, _out: &mut Vec<u8>) {}
+
+    /// Adds the outcome of a call to the answer and to the next request.
+    fn add_outcome(
+        &mut self,
+        bench: &ToolBench,
+        call: &FunctionUse,
+        outcome: CallOutcome,
+        out: &mut Vec<u8>,
+    );
+
+    /// Ends a streamed answer.
+    fn finish_stream(&mut self, out: &mut Vec<u8>);
+
+    /// Returns the whole answer.
+    fn finish_reply(&mut self) -> Value;
+}
+
+/// Adds the numbers of one object to those of another, at any depth.
+pub(super) fn add_numbers(sum: &mut Value, more: &Value) {
+    match (sum, more) {
+        (Value::Object(sum), Value::Object(more)) => {
+            for (name, value) in more {
+                match sum.get_mut(name) {
+                    Some(own) => add_numbers(own, value),
+                    None => {
+                        sum.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+        }
+        (sum, Value::Number(more)) => {
+            let total = sum.as_u64().unwrap_or(0).saturating_add(more.as_u64().unwrap_or(0));
+            *sum = Value::from(total);
+        }
+        (sum @ Value::Null, more) => *sum = more.clone(),
+        _ => {}
+    }
+}
+
+/// Writes an event of a stream with its name.
+pub(super) fn write_event(name: &str, data: &Value, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
+}
+
+/// Returns the text of a field.
+pub(super) fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the list of a field, which is removed.
+pub(super) fn take_list(object: &mut Map<String, Value>, name: &str) -> Vec<Value> {
+    match object.get_mut(name).map(Value::take) {
+        Some(Value::Array(list)) => list,
+        Some(_) | None => Vec::new(),
+    }
+}
