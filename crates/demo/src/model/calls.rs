@@ -7,14 +7,12 @@ use super::instance::InstanceBuilder;
 use super::pattern;
 use super::prompt::{Prompt, contains_words};
 use super::schema;
+use super::script;
 use super::talk::COMMON;
 use crate::seeded_random::{self, SeededRandom};
 
 /// Maximum number of calls in one answer.
 const MAX_CALLS: usize = 8;
-
-/// Maximum number of calls that a prompt dictates.
-const MAX_STEPS: usize = 64;
 
 /// A tool that the caller runs.
 #[derive(Clone, Copy)]
@@ -63,21 +61,15 @@ pub(crate) fn calls(
     random: &SeededRandom,
     take: u32,
 ) -> Vec<ToolCall> {
-    let new_id = |slot: u64| {
-        let id = seeded_random::word(seeded_random::join(prompt.mark, slot), 24);
-        format!("call_{id}")
-    };
-    if let Some((tool, arguments)) = next_step(chat, prompt) {
-        let custom = matches!(tool, Callable::Custom { .. });
-        let (id, name) = (new_id(u64::from(take) << 32), tool.name().to_owned());
-        return vec![ToolCall { id, name, arguments, custom }];
+    if let Some(call) = prescribed(chat, prompt, take) {
+        return vec![call];
     }
     let Some(tool) = chosen(chat, prompt) else { return Vec::new() };
     let several = chat.tool_choice.parallel != Some(false) && takes_a_name(tool);
     let count = if several { prompt.names.len().clamp(1, MAX_CALLS) } else { 1 };
     (0..count)
         .map(|item| ToolCall {
-            id: new_id((u64::from(take) << 32) | item as u64),
+            id: call_id(prompt, take, item),
             name: tool.name().to_owned(),
             arguments: arguments(tool, prompt, random.clone(), item),
             custom: matches!(tool, Callable::Custom { .. }),
@@ -85,26 +77,31 @@ pub(crate) fn calls(
         .collect()
 }
 
-/// Returns the next call that the prompt dictates: a line with the name of a tool and its arguments, such
-/// as `bash {"command": "ls"}`, or a JSON string for a tool that takes free text. Several lines are as many calls, one after another.
-fn next_step<'a>(chat: &'a ChatRequest, prompt: &Prompt<'_>) -> Option<(Callable<'a>, String)> {
-    if chat.tools.is_empty() || chat.tool_choice.mode == ToolChoiceMode::Disabled {
-        return None;
-    }
-    let steps = prompt.text.lines().filter_map(|line| {
-        let (name, arguments) = line.trim().split_once(' ')?;
-        let tool = chat.tools.iter().flat_map(Callable::of).find(|tool| tool.name() == name)?;
-        match tool {
-            Callable::Custom { .. } => Some((tool, serde_json::from_str(arguments).ok()?)),
-            Callable::Function(_) => match serde_json::from_str(arguments).ok()? {
-                fields @ Value::Object(_) => Some((tool, fields.to_string())),
-                // Free text, as functions take it.
-                text @ Value::String(_) => Some((tool, json!({"input": text}).to_string())),
-                _ => None,
-            },
-        }
-    });
-    steps.take(MAX_STEPS).nth(prompt.calls_made)
+fn call_id(prompt: &Prompt<'_>, take: u32, item: usize) -> String {
+    let slot = (u64::from(take) << 32) | item as u64;
+    format!("call_{}", seeded_random::word(seeded_random::join(prompt.mark, slot), 24))
+}
+
+/// Returns the next call that the prompt prescribes, if its tool is offered and may be called.
+fn prescribed(chat: &ChatRequest, prompt: &Prompt<'_>, take: u32) -> Option<ToolCall> {
+    let step = script::steps(&prompt.text).into_iter().nth(prompt.made_calls)?;
+    let may = match &chat.tool_choice.mode {
+        ToolChoiceMode::Unset | ToolChoiceMode::Auto | ToolChoiceMode::Required => true,
+        ToolChoiceMode::Disabled => false,
+        ToolChoiceMode::Tool(name) => name == step.tool,
+        ToolChoiceMode::AnyOf { names, .. } => names.iter().any(|name| name == step.tool),
+    };
+    let mut offered = chat.tools.iter().flat_map(Callable::of);
+    let tool = offered.find(|tool| may && tool.name() == step.tool)?;
+    let text: Option<String> = serde_json::from_str(step.arguments).ok();
+    let (arguments, custom) = match (tool, text) {
+        (Callable::Custom { .. }, Some(text)) => (text, true),
+        (Callable::Function(_), None) => (step.arguments.to_owned(), false),
+        // A custom tool that was lowered to a function.
+        (Callable::Function(_), Some(text)) => (json!({ "input": text }).to_string(), false),
+        (Callable::Custom { .. }, None) => return None,
+    };
+    Some(ToolCall { id: call_id(prompt, take, 0), name: step.tool.to_owned(), arguments, custom })
 }
 
 fn chosen<'a>(chat: &'a ChatRequest, prompt: &Prompt<'_>) -> Option<Callable<'a>> {
@@ -121,7 +118,7 @@ fn chosen<'a>(chat: &'a ChatRequest, prompt: &Prompt<'_>) -> Option<Callable<'a>
     };
     let if_asked = |names| {
         let (score, tool) = best(names)?;
-        (score >= 2 && prompt.results.is_empty()).then_some(tool)
+        (score >= 2 && prompt.results.is_empty() && !prompt.needs_no_tool()).then_some(tool)
     };
     match &chat.tool_choice.mode {
         ToolChoiceMode::Disabled => None,

@@ -22,7 +22,10 @@ pub(crate) fn parts(
     prompt: &Prompt<'_>,
     origin: WireFormat,
 ) -> Option<Vec<Part>> {
-    if chat.tool_choice.mode == ToolChoiceMode::Disabled || !prompt.results.is_empty() {
+    if chat.tool_choice.mode == ToolChoiceMode::Disabled
+        || !prompt.results.is_empty()
+        || prompt.needs_no_tool()
+    {
         return None;
     }
     let code = chat.tools.iter().any(|tool| matches!(tool, Tool::CodeExecution(_)));

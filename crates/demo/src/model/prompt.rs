@@ -5,6 +5,8 @@ use canon::{
     ToolResult, Turn,
 };
 
+use super::summary::SummaryRequest;
+use super::talk;
 use crate::seeded_random;
 use crate::tokens;
 
@@ -27,8 +29,12 @@ pub(crate) struct Prompt<'a> {
     pub(crate) media: Vec<&'a Media>,
     /// Tool results since the last answer, with the names of the tools.
     pub(crate) results: Vec<(String, &'a ToolResult)>,
-    /// Number of calls since the last text of the user.
-    pub(crate) calls_made: usize,
+    /// Number of tool calls that the model made since the last text of the user.
+    pub(crate) made_calls: usize,
+    /// Request for a summary of the conversation.
+    pub(crate) summary: Option<SummaryRequest>,
+    /// First text of the user that is not context of an agent.
+    pub(crate) first_text: Option<&'a str>,
     /// True if the instructions ask for brevity.
     pub(crate) brief: bool,
     /// Names in the last text, in order.
@@ -49,7 +55,7 @@ impl<'a> Prompt<'a> {
         let asked = chat.turns.iter().rposition(|turn| turn.role == Role::User && speaks(turn));
         let asking = asked.and_then(|at| chat.turns.get(at));
         let parts = asking.map_or(&[][..], |turn| turn.parts.as_slice());
-        let text = texts(parts).join("\n");
+        let text = question(parts);
         let front = text
             .char_indices()
             .nth(MAX_SEARCHED_CHARS)
@@ -72,13 +78,23 @@ impl<'a> Prompt<'a> {
             numbers: numbers(front),
             media,
             results: fresh_results(chat, asked),
-            calls_made: calls_since(chat, asked),
+            made_calls: made_calls(chat, asked),
+            summary: SummaryRequest::find(chat),
+            first_text: first_text(chat),
             brief: is_brief(chat),
             user_name: user_name(chat),
             salt,
             mark,
             text,
         }
+    }
+
+    /// Returns true if the user dictates the answer, requests a summary or forbids tools.
+    pub(crate) fn needs_no_tool(&self) -> bool {
+        let forbids = ["not call tools", "not call any tool", "not use any tool"];
+        self.summary.is_some()
+            || talk::is_dictated(&self.text)
+            || forbids.iter().any(|words| self.lower.contains(words))
     }
 
     /// Returns true if the last text contains one of these words or phrases.
@@ -118,6 +134,21 @@ fn as_result(part: &Part) -> Option<&ToolResult> {
     if let PartKind::ToolResult(result) = &part.kind { Some(result) } else { None }
 }
 
+/// Returns the texts of a turn without the context that an agent adds, unless there is nothing else.
+fn question(parts: &[Part]) -> String {
+    let all = texts(parts);
+    let own: Vec<&str> = all.iter().copied().filter(|text| !is_context(text)).collect();
+    if own.is_empty() { all.join("\n") } else { own.join("\n") }
+}
+
+/// Returns true if a text is one element, as coding agents write their context around the words of
+/// their user: `<system-reminder>…</system-reminder>`.
+fn is_context(text: &str) -> bool {
+    let inside = text.trim().strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
+    let Some((name, rest)) = inside.and_then(|inside| inside.split_once('>')) else { return false };
+    !name.is_empty() && rest.rsplit_once("</").is_some_and(|(_, end)| end == name)
+}
+
 /// Returns true if a turn asks something itself. Words next to a tool result belong to the result.
 fn speaks(turn: &Turn) -> bool {
     let says = |part: &Part| part.as_text().is_some() || as_media(part).is_some();
@@ -144,9 +175,9 @@ fn fresh_results(chat: &ChatRequest, asked: Option<usize>) -> Vec<(String, &Tool
         .collect()
 }
 
-fn calls_since(chat: &ChatRequest, asked: Option<usize>) -> usize {
+fn made_calls(chat: &ChatRequest, asked: Option<usize>) -> usize {
     let since = chat.turns.get(asked.map_or(0, |at| at + 1)..).unwrap_or_default();
-    since.iter().flat_map(|turn| &turn.parts).filter(|part| as_call(part).is_some()).count()
+    since.iter().flat_map(|turn| &turn.parts).filter_map(as_call).count()
 }
 
 fn is_brief(chat: &ChatRequest) -> bool {
@@ -164,8 +195,15 @@ fn is_brief(chat: &ChatRequest) -> bool {
     told || chat.hints.verbosity.as_deref() == Some("low")
 }
 
+fn first_text(chat: &ChatRequest) -> Option<&str> {
+    let said = chat.turns.iter().filter(|turn| turn.role == Role::User);
+    said.flat_map(|turn| texts(&turn.parts)).find(|text| !is_context(text))
+}
+
+/// Returns the name that the user gave, or that a summary by the model tells.
 fn user_name(chat: &ChatRequest) -> Option<String> {
-    let said = chat.turns.iter().rev().filter(|turn| turn.role == Role::User);
+    let by = |role: Role| chat.turns.iter().rev().filter(move |turn| turn.role == role);
+    let said = by(Role::User).chain(by(Role::Assistant));
     said.flat_map(|turn| texts(&turn.parts)).find_map(|text| {
         let at = ["my name is ", "My name is ", "I am called "]
             .iter()
@@ -386,6 +424,17 @@ mod tests {
         assert_eq!(names("Paris, London and New York please"), ["Paris", "London", "New York"]);
         assert_eq!(names("weather in springfield"), ["Springfield"]);
         assert!(names("Hello there. How are you?").is_empty());
+    }
+
+    #[test]
+    fn context_of_an_agent_is_no_question() {
+        let parts = |texts: &[&str]| texts.iter().map(|text| Part::text(*text)).collect::<Vec<_>>();
+        let reminder = "<system-reminder>\nUse <b>tools</b>.\n</system-reminder>\n";
+        assert_eq!(question(&parts(&[reminder, "What is 1 + 1?"])), "What is 1 + 1?");
+        assert_eq!(question(&parts(&[reminder])), reminder);
+        for text in ["a <b>", "<b>", "<a></b>", "<a>b</a> c", "<>", ""] {
+            assert!(!is_context(text), "{text}");
+        }
     }
 
     #[test]

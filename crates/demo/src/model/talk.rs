@@ -42,13 +42,17 @@ const OTHER_WORDS: [&str; 8] = [
 /// Returns a text answer. `take` varies several answers to one request.
 pub(crate) fn answer(prompt: &Prompt<'_>, random: &mut SeededRandom, take: u32) -> String {
     let text = words(prompt, random);
-    let text = if prompt.brief { first_sentence(&text).to_owned() } else { text };
+    let exact = prompt.summary.is_some() || is_dictated(&prompt.text);
+    let text = if prompt.brief && !exact { first_sentence(&text).to_owned() } else { text };
     let lead = seeded_random::nth(&OTHER_WORDS, u64::from(take));
     let round = take / 8;
     if round == 0 { format!("{lead}{text}") } else { format!("{lead}{text} (Take {}.)", take + 1) }
 }
 
 fn words(prompt: &Prompt<'_>, random: &mut SeededRandom) -> String {
+    if let Some(request) = prompt.summary {
+        return request.answer(prompt);
+    }
     if !prompt.results.is_empty() {
         return after_tools(prompt);
     }
@@ -172,6 +176,14 @@ fn count_up(prompt: &Prompt<'_>) -> Option<String> {
     (!numbers.is_empty()).then(|| format!("{}.", numbers.join(", ")))
 }
 
+/// Mark around words that are said line by line, whatever stands after them in the prompt.
+const DICTATION: &str = "\"\"\"";
+
+/// Returns true if the user dictates the answer, so that no tool is needed for it.
+pub(crate) fn is_dictated(text: &str) -> bool {
+    text.contains(DICTATION) && asked_to_say(text).is_some()
+}
+
 /// Returns the words that the user asks to hear: `Say exactly: pong`, `Reply with "ok"`.
 fn asked_to_say(text: &str) -> Option<String> {
     const LEADS: [&str; 8] = [
@@ -192,6 +204,9 @@ fn asked_to_say(text: &str) -> Option<String> {
     let rest = text.get(at..)?.trim_start_matches([':', ',', ' ']);
     let rest = rest.strip_prefix("the word ").unwrap_or(rest);
     let rest = rest.strip_prefix("one word: ").unwrap_or(rest).trim();
+    if let Some(block) = rest.strip_prefix(DICTATION) {
+        return block.split(DICTATION).next().map(|words| words.trim_matches('\n').to_owned());
+    }
     let quoted = rest.trim_matches(['"', '\'', '“', '”', '`']);
     let plain = if quoted.len() < rest.len() { quoted } else { rest.trim_end_matches('.') };
     (!plain.is_empty()).then(|| plain.to_owned())
@@ -352,6 +367,8 @@ mod tests {
         assert_eq!(said("Say exactly: pong").as_deref(), Some("pong"));
         assert_eq!(said("Please reply with \"ok then\"").as_deref(), Some("ok then"));
         assert_eq!(said("What do you say?"), None);
+        let block = "Say exactly: \"\"\"\nnotes.txt\n```\nopen\n```\n\"\"\" Be careful.";
+        assert_eq!(said(block).as_deref(), Some("notes.txt\n```\nopen\n```"));
     }
 
     #[test]

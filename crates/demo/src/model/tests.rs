@@ -2,6 +2,7 @@
 
 mod counts;
 mod native_fields;
+mod scripts;
 
 use super::*;
 use crate::tokens;
