@@ -161,12 +161,6 @@ fn errors_are_those_of_the_format() {
             "Prompt with id 'pmpt_1' not found.",
         ),
         (
-            WireFormat::Responses,
-            json!({"conversation": {"id": "conv_1"}}),
-            "conversation",
-            "Conversation with id 'conv_1' not found.",
-        ),
-        (
             WireFormat::Native,
             json!({"cached_content": "cachedContents/x"}),
             "cachedContent",

@@ -71,8 +71,8 @@ def test_claude_code_runs_a_command(claude_code):
     assert told.startswith("According to Bash: harbour.txt.")
 
 
-@pytest.fixture
-def codex(run, tmp_path, model):
+@pytest.fixture(params=[False, True], ids=["http", "websocket"])
+def codex(run, tmp_path, model, request):
     (tmp_path / "config.toml").write_text(
         f"""
 model = "{model}"
@@ -87,6 +87,7 @@ name = "Portunus"
 base_url = "{URL}/v1"
 env_key = "PORTUNUS_KEY"
 wire_api = "responses"
+supports_websockets = {str(request.param).lower()}
 
 [analytics]
 enabled = false

@@ -66,7 +66,6 @@ fn references() -> Vec<(&'static str, &'static str, Value)> {
         (CHAT, "chat", json!({ "plugins": [{ "id": "file-parser" }] })),
         (RESPONSES, "responses", json!({ "plugins": [{ "id": "file-parser" }] })),
         (MESSAGES, "messages", json!({ "plugins": [{ "id": "file-parser" }] })),
-        (RESPONSES, "responses", json!({ "conversation": "conv_1" })),
         (RESPONSES, "responses", json!({ "prompt": { "id": "pmpt_1" } })),
         (
             RESPONSES,

@@ -341,8 +341,6 @@ fn responses_fields() -> Vec<NamedField> {
             json!({ "agent_reference": { "name": ID } }),
             "agent_reference.name",
         ),
-        field("conversation.id?", json!({ "conversation": ID }), "conversation"),
-        field("conversation.id?", json!({ "conversation": { "id": ID } }), "conversation"),
         field("prompt.id?", json!({ "prompt": { "id": ID } }), "prompt"),
         field("input.id", item(json!({ "type": "item_reference", "id": ID })), "input[1].id"),
         field(

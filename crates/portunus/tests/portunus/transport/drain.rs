@@ -1,6 +1,7 @@
 //! Shutdown: running calls may finish, those that cannot get an error, nothing is lost.
 
 use super::raw_client::{CHAT, Caller};
+use crate::web_sockets::SocketClient;
 use demo::{SimulatorOptions, StreamPace};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
@@ -324,4 +325,71 @@ fn computed(id: u32) -> u64 {
     let (_, fields) = stat.rsplit_once(')').unwrap();
     let fields: Vec<&str> = fields.split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// WebSockets with one response each, which has begun.
+async fn sockets(process: &Process, count: usize) -> Vec<SocketClient> {
+    let mut open = Vec::new();
+    for _ in 0..count {
+        let mut socket = SocketClient::open_at(&process.address, &process.key, "").await;
+        let input = "Tell me a long story about harbours.";
+        socket.send(&json!({ "type": "response.create", "model": "m", "input": input })).await;
+        while socket.next().await.unwrap()["type"] != "response.output_text.delta" {}
+        open.push(socket);
+    }
+    open
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_over_web_sockets_end_before_their_connections() {
+    let mut process = Process::start("sockets", Duration::from_millis(20), "60s").await;
+    let open = sockets(&process, 8).await;
+    process.signal("-TERM");
+    for mut socket in open {
+        let mut last = Value::Null;
+        let code = loop {
+            match socket.next().await {
+                Ok(event) => last = event,
+                Err(code) => break code,
+            }
+        };
+        assert_eq!((&last["type"], code), (&json!("response.completed"), 1001));
+    }
+    assert_eq!(process.ended().0, Some(0));
+    process.post_journal();
+    process.books_are_right();
+    assert_eq!(process.ended_by().len(), 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_over_web_sockets_that_cannot_finish_end_with_an_error() {
+    let mut process = Process::start("sockets-cut", Duration::from_millis(200), "300ms").await;
+    let open = sockets(&process, 4).await;
+    process.signal("-TERM");
+    for mut socket in open {
+        let mut last = Value::Null;
+        while let Ok(event) = socket.next().await {
+            last = event;
+        }
+        let kind = last["type"].as_str().unwrap();
+        assert!(["response.failed", "error"].contains(&kind), "{last}");
+    }
+    process.ended();
+    process.post_journal();
+    process.books_are_right();
+    assert_eq!(process.ended_by().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_gateway_loses_no_response_of_a_web_socket() {
+    let mut process = Process::start("sockets-killed", Duration::from_millis(50), "60s").await;
+    let mut open = sockets(&process, 4).await;
+    process.signal("-KILL");
+    process.ended();
+    for socket in &mut open {
+        while socket.next().await.is_ok() {}
+    }
+    process.post_journal();
+    process.books_are_right();
+    assert_eq!(process.ended_by().len(), 4);
 }

@@ -10,7 +10,7 @@ use super::SocketClient;
 use crate::money::{capped, key};
 
 fn hello() -> serde_json::Value {
-    json!({ "model": "demo-chat", "input": "Hi", "max_output_tokens": 16 })
+    json!({ "model": "demo-chat", "input": "Hi" })
 }
 
 #[tokio::test]
