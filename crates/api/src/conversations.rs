@@ -16,7 +16,7 @@ use crate::json_object::set_fields;
 use crate::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use crate::responses::{
-    ItemIds, complete_item, conversation_not_found, conversations_unavailable, shown_item,
+    KeptItemIds, complete_item, conversation_not_found, conversations_unavailable, shown_item,
 };
 use crate::state::ApiState;
 
@@ -81,18 +81,18 @@ fn limits(call: &Call) -> ConversationLimits {
 }
 
 /// Body of a request, which is checked.
-struct ConversationFields {
+struct ConversationBody {
     items: Vec<Value>,
     /// `None` if the field is absent.
     metadata: Option<Map<String, Value>>,
 }
 
 /// Reads the body of a request. Items and metadata obey the rules of `POST /v1/responses`.
-async fn read_fields(call: &Call) -> Result<ConversationFields, ApiError> {
+async fn read_fields(call: &Call) -> Result<ConversationBody, ApiError> {
     call.work_permit().await.run(|| parse_fields(&call.body)).await
 }
 
-fn parse_fields(body: &[u8]) -> Result<ConversationFields, ApiError> {
+fn parse_fields(body: &[u8]) -> Result<ConversationBody, ApiError> {
     let mut fields: Map<String, Value> = dialects::json::read_bytes(body).map_err(|error| {
         ApiError::invalid("", format!("the body is not a JSON object: {error}"))
     })?;
@@ -153,11 +153,11 @@ fn parse_fields(body: &[u8]) -> Result<ConversationFields, ApiError> {
         Value::Object(metadata) => metadata,
         _ => Map::new(),
     });
-    Ok(ConversationFields { items, metadata })
+    Ok(ConversationBody { items, metadata })
 }
 
 fn kept_items(call: &Call, items: Vec<Value>) -> Vec<ConversationItem> {
-    let mut ids = ItemIds::new(&call.id);
+    let mut ids = KeptItemIds::new(&call.id);
     let keep = |mut item: Value| {
         let id = complete_item(&mut item, &mut ids);
         ConversationItem { id, body: item.to_string() }
@@ -194,7 +194,7 @@ async fn read_call(incoming: ApiRequest) -> Result<Box<Call>, ApiError> {
 pub(super) async fn create(incoming: ApiRequest) -> Result<Response, ApiError> {
     let state = Arc::clone(&incoming.state);
     let call = read_call(incoming).await?;
-    let ConversationFields { items, metadata } = read_fields(&call).await?;
+    let ConversationBody { items, metadata } = read_fields(&call).await?;
     let conversation = StoredConversation {
         id: format!("conv_{}", call.reply_stamp().id),
         account_id: call.key.record.account_id.clone(),
@@ -219,7 +219,7 @@ pub(super) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {
 pub(super) async fn update(incoming: ApiRequest) -> Result<Response, ApiError> {
     let lookup = ConversationLookup::new(&incoming);
     let call = read_call(incoming).await?;
-    let ConversationFields { metadata, .. } = read_fields(&call).await?;
+    let ConversationBody { metadata, .. } = read_fields(&call).await?;
     let metadata =
         metadata.ok_or_else(|| ApiError::invalid("metadata", "`metadata` is missing"))?;
     let mut conversation = lookup.find_for_change().await?;
@@ -248,7 +248,7 @@ pub(super) async fn delete(incoming: ApiRequest) -> Result<Response, ApiError> {
 pub(super) async fn add_items(incoming: ApiRequest) -> Result<Response, ApiError> {
     let lookup = ConversationLookup::new(&incoming);
     let call = read_call(incoming).await?;
-    let ConversationFields { items, .. } = read_fields(&call).await?;
+    let ConversationBody { items, .. } = read_fields(&call).await?;
     if items.is_empty() {
         return Err(ApiError::invalid("items", "`items` must have at least one item"));
     }

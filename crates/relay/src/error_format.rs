@@ -43,14 +43,7 @@ impl ErrorFormat {
     /// level.
     pub fn to_response(self, error: &ApiError, request_id: &str) -> Response {
         let (status, body) = self.to_body(error, request_id);
-        let note = error.log_note().unwrap_or_default();
-        if error.kind() == ErrorKind::Internal {
-            tracing::error!(request.id = request_id, status, "answered {status}: {error} [{note}]");
-        } else if status >= 500 {
-            tracing::warn!(request.id = request_id, status, "answered {status}: {error} [{note}]");
-        } else {
-            tracing::debug!(request.id = request_id, status, "answered {status}: {error} [{note}]");
-        }
+        log_error(error, status, request_id);
         let mut response = Response::new(Body::from(body));
         *response.status_mut() =
             StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -63,6 +56,19 @@ impl ErrorFormat {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
+    }
+}
+
+/// Logs the error of a request that was answered with this status. Errors of the caller are logged at
+/// debug level.
+pub fn log_error(error: &ApiError, status: u16, request_id: &str) {
+    let note = error.log_note().unwrap_or_default();
+    if error.kind() == ErrorKind::Internal {
+        tracing::error!(request.id = request_id, status, "answered {status}: {error} [{note}]");
+    } else if status >= 500 {
+        tracing::warn!(request.id = request_id, status, "answered {status}: {error} [{note}]");
+    } else {
+        tracing::debug!(request.id = request_id, status, "answered {status}: {error} [{note}]");
     }
 }
 

@@ -57,7 +57,7 @@ pub use caller_task::run_for_caller;
 pub use embeddings::serve_embeddings;
 pub use engine::{Engine, EngineParts};
 pub use envelope_keys::EnvelopeKeys;
-pub use error_format::{ErrorFormat, with_allow_header};
+pub use error_format::{ErrorFormat, log_error, with_allow_header};
 pub use fence::check_references;
 pub use file_store::FileStore;
 pub use funds::{NodeFunds, node_name, write_node_name};

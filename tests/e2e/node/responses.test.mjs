@@ -213,8 +213,8 @@ works("WebSocket", "a connection remembers what is not stored", async (model) =>
   const socket = new ResponsesWS(client);
   const turn = async (fields) => {
     socket.send({ type: "response.create", model, store: false, ...fields });
-    for await (const { type, message } of socket.stream()) {
-      if (type === "error") throw message ?? new Error("the connection failed");
+    for await (const { type, message, error } of socket.stream()) {
+      if (type === "error") throw error;
       if (type !== "message") continue;
       if (message.type === "response.completed") return message.response;
       if (message.type === "error") return message;

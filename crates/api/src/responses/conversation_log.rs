@@ -15,7 +15,7 @@ use store::{ConversationItem, ItemAdmission, ObjectOwner, StoreError, StoredConv
 use tokio::task::JoinHandle;
 use transport::{ServerBody, ServerReply};
 
-use super::items::{ItemIds, complete_item, sent_item};
+use super::items::{KeptItemIds, complete_item, sent_item};
 use super::recorder::final_response;
 use crate::state::ApiState;
 use relay::Call;
@@ -78,7 +78,7 @@ impl ConversationLog {
     }
 
     async fn append_now(&self, reply: &str) -> Result<(), ApiError> {
-        let mut ids = ItemIds::new(&self.request_id);
+        let mut ids = KeptItemIds::new(&self.request_id);
         let Some(mut items) = self.new_items(reply, &mut ids) else { return Ok(()) };
         let (now, retention) =
             (self.state.clock().now(), self.state.config().conversation_retention);
@@ -112,7 +112,7 @@ impl ConversationLog {
     }
 
     /// Returns input and output with their ids; `None` if the response failed.
-    fn new_items(&self, reply: &str, ids: &mut ItemIds) -> Option<Vec<(String, Value)>> {
+    fn new_items(&self, reply: &str, ids: &mut KeptItemIds) -> Option<Vec<(String, Value)>> {
         let mut reply: Value = dialects::json::read(reply).ok()?;
         let status = reply.get("status").and_then(Value::as_str);
         if !matches!(status, Some("completed" | "incomplete")) {

@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 /// Ids that the gateway gives to items, one after the other.
-pub(crate) struct ItemIds {
+pub(crate) struct KeptItemIds {
     stamp: String,
     count: usize,
 }
 
-impl ItemIds {
+impl KeptItemIds {
     /// Creates ids that have the id of a request in them.
     pub(crate) fn new(request_id: &str) -> Self {
         let stamp = request_id.strip_prefix("req_").unwrap_or(request_id).to_owned();
@@ -56,7 +56,7 @@ pub(super) fn expand_content(item: &mut Value) {
 }
 
 /// Gives an item the type, the content and the id that it is kept with. Returns the id.
-pub(crate) fn complete_item(item: &mut Value, ids: &mut ItemIds) -> String {
+pub(crate) fn complete_item(item: &mut Value, ids: &mut KeptItemIds) -> String {
     expand_content(item);
     let own = item.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
     let id = own.map_or_else(|| ids.next_id(item), str::to_owned);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_item_is_completed_once_and_sent_as_it_came() {
-        let mut ids = ItemIds::new("req_7");
+        let mut ids = KeptItemIds::new("req_7");
         let mut item = json!({ "role": "user", "content": "Hi" });
         assert_eq!(complete_item(&mut item, &mut ids), "msg_7_1");
         let kept = json!({ "type": "message", "id": "msg_7_1", "role": "user",

@@ -16,7 +16,7 @@ pub(super) use compact::compact;
 pub(super) use conversation_log::{
     not_found as conversation_not_found, store_unavailable as conversations_unavailable,
 };
-pub(super) use items::{ItemIds, complete_item, shown_item};
+pub(super) use items::{KeptItemIds, complete_item, shown_item};
 pub(super) use socket::upgrade;
 pub(super) use stored::{cancel, delete, get, input_items};
 

@@ -33,6 +33,9 @@ pub(super) struct MeteredStream {
     /// Time until which the reader waits, and the bytes that must be held by then.
     due: Option<(Instant, u64)>,
     timer: DeadlineTimer,
+    /// Time until which the peer must read more.
+    stalled: Option<Instant>,
+    stall_timer: DeadlineTimer,
 }
 
 impl MeteredStream {
@@ -41,8 +44,16 @@ impl MeteredStream {
         limits: &HttpLimits,
         meter: Box<dyn ReadMeter>,
     ) -> Self {
-        let timer = DeadlineTimer::default();
-        Self { stream, meter, limits: *limits, held: 0, due: None, timer }
+        Self {
+            stream,
+            meter,
+            limits: *limits,
+            held: 0,
+            due: None,
+            timer: DeadlineTimer::default(),
+            stalled: None,
+            stall_timer: DeadlineTimer::default(),
+        }
     }
 
     pub(super) fn into_stream(self) -> Box<dyn ByteStream> {
@@ -74,6 +85,22 @@ impl MeteredStream {
         }
         let error = error.into_inner()?.downcast::<ApiError>().ok()?;
         Some((CloseReason::TryLater, *error))
+    }
+
+    /// Fails a write of a peer that reads nothing for too long.
+    fn check_stall<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stall = self.limits.stall;
+        let deadline = *self.stalled.get_or_insert_with(|| Instant::now() + stall);
+        ready!(self.stall_timer.poll(cx, deadline));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Returns the time until which more of the unfinished message must arrive.
@@ -119,11 +146,13 @@ impl AsyncWrite for MeteredStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.check_stall(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.check_stall(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -26,9 +26,10 @@ pub(super) fn stream_field(stream_id: Option<&str>) -> Map<String, Value> {
     stream_id.map(|id| ("stream_id".to_owned(), Value::from(id))).into_iter().collect()
 }
 
-/// Returns an error as an event.
+/// Returns an error as an event, and logs it.
 pub(super) fn error_event(error: &ApiError, request_id: &str, stream_id: Option<&str>) -> Bytes {
     let (status, body) = ResponsesDialect.write_error(error, request_id);
+    relay::log_error(error, status, request_id);
     let mut event = Map::new();
     event.insert("type".to_owned(), "error".into());
     event.insert("status".to_owned(), status.into());

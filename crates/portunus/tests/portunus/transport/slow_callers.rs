@@ -1,6 +1,7 @@
 //! Floods of a provider: callers that do not read them, and tasks that must run beside them.
 
 use super::raw_client::{CHAT, Caller, call};
+use crate::web_sockets::SocketClient;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
@@ -189,4 +190,29 @@ async fn events_without_output_leave_time_for_other_tasks() {
         turns += 1;
     }
     assert!(turns >= 32, "{turns} turns for this task while the stream took 16 MiB");
+}
+
+/// A WebSocket that is not read holds back its provider, and ends when it is not read for too long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_socket_that_is_not_read_holds_the_provider_back_and_ends() {
+    let provider = FloodProvider::of_text();
+    let gateway = TestGateway::with_config(&format!(
+        "[limits]\nstall = \"2s\"\n\
+         [providers.p]\nspeaks = \"chat\"\nbase = \"{}\"\nauth = \"none\"\n\
+         [models.m]\nlanes = [\"p/up\"]\nprice = {{ input = \"1.00\", output = \"2.00\" }}\n",
+        provider.url
+    ))
+    .await;
+    let address = gateway.url.trim_start_matches("http://").to_owned();
+    let mut socket = SocketClient::open_at(&address, &gateway.key, "").await;
+    let most = 1_000_000_000;
+    let body = json!({ "type": "response.create", "model": "m", "input": "Hello!",
+        "max_output_tokens": most });
+    socket.send(&body).await;
+    until("the connection ends", async || gateway.app.engine.connections.count() == 0).await;
+    // Buffers of the sockets and one batch of events, and nothing without a bound.
+    assert!(provider.sent() < 64 << 20, "{}", provider.sent());
+    gateway.wait_until_settled().await;
+    assert_eq!(gateway.app.store.export(None, 10).await.unwrap().len(), 1);
+    drop(socket);
 }

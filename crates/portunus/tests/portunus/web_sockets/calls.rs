@@ -250,3 +250,22 @@ async fn an_idempotency_key_of_the_handshake_does_not_make_all_calls_one() {
     }
     assert_eq!(ids.len(), 2);
 }
+
+#[tokio::test]
+async fn a_conversation_grows_before_the_last_event() {
+    let gateway = TestGateway::start().await;
+    let mut socket = SocketClient::open(&gateway).await;
+    let made = gateway.post("/v1/conversations", &json!({})).send().await.json();
+    let id = made["id"].as_str().unwrap();
+    for turn in 1..=3 {
+        let body =
+            json!({ "model": "demo-messages", "input": "Hi", "conversation": id, "store": false });
+        let got = socket.ask(body).await;
+        assert_eq!(got["response"]["conversation"], json!({ "id": id }), "{got}");
+        let items = gateway.get(&format!("/v1/conversations/{id}/items")).send().await.json();
+        assert_eq!(items["data"].as_array().unwrap().len(), 2 * turn);
+    }
+    let unknown = json!({ "model": "demo-chat", "input": "Hi", "conversation": "conv_none" });
+    let got = socket.ask(unknown).await;
+    assert_eq!((&got["status"], &got["error"]["param"]), (&json!(404), &json!("conversation")));
+}
