@@ -7,6 +7,7 @@ mod account_admin;
 mod account_terms;
 mod accounts;
 mod actor;
+mod agent_codes;
 mod agent_sign_in;
 mod amount;
 mod audit_log;
@@ -49,9 +50,9 @@ pub use account_admin::AccountAdmin;
 pub use account_terms::TermsView;
 pub use accounts::{AccountChange, AccountDraft, CreatedAccount, user_json};
 pub use actor::Actor;
+pub use agent_codes::{AskingAgent, POLL_INTERVAL};
 pub use agent_sign_in::{
-    AskingAgent, CodeRequest, DEVICE_CODE_LIFE, DeviceCodes, DevicePoll, POLL_INTERVAL,
-    PendingDevice, SignInApproval,
+    CodeRequest, DEVICE_CODE_LIFE, DeviceCodes, DevicePoll, PendingDevice, SignInApproval,
 };
 pub use amount::parse_amount;
 pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};

@@ -17,11 +17,11 @@
 use access::keys::{KeyToken, NewKeyToken, hash_token, random_letters};
 use aws_lc_rs::hmac;
 use canon::Micros;
-use store::{KeyRecord, RefreshToken};
+use store::{AuditedChange, KeyRecord, RefreshToken};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
-use crate::agent_sign_in::add_refresh;
+use crate::agent_codes::no_randomness;
 use crate::error::AdminError;
 use crate::random;
 
@@ -119,7 +119,7 @@ impl AccountAdmin {
     /// was promised for it.
     async fn store_successor(
         &self,
-        mut change: store::AuditedChange,
+        mut change: AuditedChange,
         (token, network): (&RefreshToken, &str),
         key: KeyRecord,
         next: &Successor,
@@ -172,6 +172,24 @@ impl AccountAdmin {
     }
 }
 
+/// Adds a refresh token of a key to a change.
+pub(crate) async fn add_refresh(
+    change: &mut AuditedChange,
+    text: &str,
+    key: &KeyRecord,
+    now: Micros,
+) -> Result<(), AdminError> {
+    let token = RefreshToken {
+        hash: random::digest(text),
+        key_id: key.id.clone(),
+        issued: now,
+        expires: now + REFRESH_LIFE,
+        used: None,
+        used_from: None,
+    };
+    Ok(change.add_refresh_token(&token).await?)
+}
+
 /// The tokens that replace those of a refresh token.
 struct Successor {
     access: String,
@@ -198,10 +216,10 @@ impl Successor {
                 Ok(())
             })
         };
-        let failed = crate::agent_sign_in::no_randomness;
-        let secret = letters("access token").map_err(failed)?;
+        let secret = letters("access token").map_err(no_randomness)?;
         let access = NewKeyToken::with_secret(key.id.clone(), key.scope, &secret).text;
-        let refresh = format!("{REFRESH_PREFIX}{}", letters("refresh token").map_err(failed)?);
+        let refresh =
+            format!("{REFRESH_PREFIX}{}", letters("refresh token").map_err(no_randomness)?);
         Ok(Self { access, refresh })
     }
 

@@ -1,5 +1,7 @@
 //! The device grant: codes, polls, the page, and everything that ends them.
 
+use testkit::until;
+
 use super::*;
 
 #[tokio::test]
@@ -162,4 +164,29 @@ async fn codes_cannot_be_guessed() {
             .push(mia.look(&format!("/console/device?user_code=GUESS{n}")).await.status.as_u16());
     }
     assert_eq!((statuses[0], statuses[11]), (404, 429), "{statuses:?}");
+}
+
+/// Each step of a sign-in is served by another node.
+#[tokio::test]
+async fn any_node_serves_any_step() {
+    let harbour = Harbour::open().await;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let other = harbour.gateway.start_second_node("").await;
+    let begun = harbour.begin().await;
+    let there =
+        Person { gateway: &other, account: mia.account.clone(), cookie: mia.cookie.clone() };
+    let done = there.decide(&text(&begun, "user_code"), &mia.account.id, "approve").await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let first = Tokens::of(&harbour.poll(&text(&begun, "device_code")).await);
+    let fields = [("grant_type", "refresh_token"), ("refresh_token", first.refresh.as_str())];
+    let second = Tokens::of(&send(&other, "/oauth/token", &fields).await);
+    let again = Tokens::of(&harbour.refresh(&first.refresh).await);
+    assert_eq!((&again.access, &again.refresh), (&second.access, &second.refresh));
+    // A node learns of changed keys within a second.
+    let known = async || harbour.call(&second.access).await.status == 200;
+    until("the first node knows the new token", known).await;
+    let got = send(&harbour.gateway, "/oauth/revoke", &[("token", &second.access)]).await;
+    assert_eq!(got.status, 200);
+    let refused = async || other.get("/v1/key").key(&second.access).send().await.status == 401;
+    until("the second node refuses the token", refused).await;
 }
