@@ -36,7 +36,7 @@ struct AuthorizeRequest {
 /// Refusal of a request for a code. Only a program whose address is known can be told.
 pub(crate) enum AuthorizeRefusal {
     Page(PageError),
-    Program(Response),
+    Program(Box<Response>),
 }
 
 impl From<PageError> for AuthorizeRefusal {
@@ -49,7 +49,7 @@ impl IntoResponse for AuthorizeRefusal {
     fn into_response(self) -> Response {
         match self {
             Self::Page(error) => error.into_response(),
-            Self::Program(response) => response,
+            Self::Program(response) => *response,
         }
     }
 }
@@ -63,7 +63,7 @@ impl AuthorizeRequest {
         let state = fields.get_single("state", MAX_VALUE_BYTES)?;
         let refuse = |word: &str, why: &str| {
             let told = [("error", word), ("error_description", why), ("state", state)];
-            AuthorizeRefusal::Program(answer(redirect_uri, &told))
+            AuthorizeRefusal::Program(Box::new(answer(redirect_uri, &told)))
         };
         if fields.get_single("response_type", MAX_VALUE_BYTES)? != "code" {
             return Err(refuse("unsupported_response_type", "response_type must be code"));

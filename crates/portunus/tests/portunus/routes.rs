@@ -60,6 +60,10 @@ async fn every_page_behind_a_session_sends_a_stranger_to_sign_in() {
                 assert!(place == "/login" || place.starts_with("/login?next="), "{path} {place}");
             }
             console::Guard::Setup => assert_eq!(got.status, 404, "{path}"),
+            // The short address that programs show.
+            console::Guard::Public if path == "/device" => {
+                assert_eq!(got.header("location"), "/console/device");
+            }
             console::Guard::Public => assert_ne!(got.status, 303, "{path}"),
         }
     }
@@ -69,7 +73,7 @@ async fn every_page_behind_a_session_sends_a_stranger_to_sign_in() {
 async fn a_key_is_taken_from_each_of_its_carriers_but_not_from_two() {
     let gateway = TestGateway::start().await;
     let key = gateway.key.clone();
-    for header in ["x-api-key", "x-vendor-api-key", "x-goog-api-key"] {
+    for header in ["x-api-key", "x-vendor-api-key", "x-goog-api-key", "x-portunus-token"] {
         let got = gateway.get("/v1/key").without_key().header(header, &key).send().await;
         assert_eq!(got.status, 200, "{header}");
     }
