@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use canon::{CacheField, WireFormat};
+use canon::{CacheField, ToolKind, WireFormat};
 use serde::Deserialize;
 
 /// Endpoint paths and field differences of a provider.
@@ -77,12 +77,24 @@ pub struct FieldQuirks {
     pub headers: BTreeMap<String, String>,
     /// Field of a message part that marks a prompt-cache breakpoint.
     pub cache_field: Option<CacheField>,
+    /// Kinds of tools that the caller runs and that it takes in the format's own form. Others are sent as
+    /// functions.
+    pub client_tools: Vec<ToolKind>,
 }
 
 impl FieldQuirks {
     /// Returns true if a body may have to be edited.
     pub fn edits_bodies(&self) -> bool {
-        let Self { renames, refuses, needless, sets, roles, headers, cache_field: _ } = self;
+        let Self {
+            renames,
+            refuses,
+            needless,
+            sets,
+            roles,
+            headers,
+            cache_field: _,
+            client_tools: _,
+        } = self;
         !(refuses.is_empty() && needless.is_empty())
             || [renames, sets, roles, headers].iter().any(|table| !table.is_empty())
     }

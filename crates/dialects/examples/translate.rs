@@ -93,6 +93,7 @@ fn translate_request(sample: &TranslationSample) -> Result<usize, Box<dyn Error>
         model_max_output: None,
         thinking_range: None,
         cache_field: None,
+        client_tools: &[canon::ToolKind::Custom],
     };
     let parsed = sample.caller.parse(&target(), &sample.request, RequestUse::Both(&|_| true))?;
     let chat = parsed.chat.ok_or("the request was not read")?;

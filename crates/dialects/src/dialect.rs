@@ -3,12 +3,14 @@
 use bytes::Bytes;
 use canon::{
     ApiError, CacheField, ChatReply, ChatRequest, Event, HostedTools, Loss, Losses, Lossy, Media,
-    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, Usage, WireFormat,
+    Part, PartDelta, PartStart, RequestNeeds, Role, ServiceTier, ThinkingRange, ToolKind, Usage,
+    WireFormat,
 };
 use serde::Deserialize;
 use std::ops::Range;
 
 use crate::body_outline::BodyOutline;
+use crate::client_tools;
 use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
 use crate::format_traits::FormatTraits;
@@ -50,6 +52,8 @@ pub struct LaneSettings<'a> {
     /// The field for prompt-cache breakpoints at a provider of the chat format; `None` if it takes
     /// none.
     pub cache_field: Option<CacheField>,
+    /// Kinds of tools that the caller runs and that the lane takes in its own form. Others are functions.
+    pub client_tools: &'a [ToolKind],
 }
 
 /// A request to a provider: the path below the provider's base URL, and the body.
@@ -195,7 +199,13 @@ pub trait Dialect: PassThrough + Send + Sync {
         chat: &ChatRequest,
         lane: &LaneSettings<'_>,
     ) -> Result<Lossy<ProviderRequest>, ApiError> {
-        (self.functions().write_request)(chat, lane)
+        let write = self.functions().write_request;
+        let Some((chat, losses)) = client_tools::for_lane(chat, self.origin(), lane) else {
+            return write(chat, lane);
+        };
+        let (request, more) = write(&chat, lane)?;
+        let losses: Losses = losses.into_vec().into_iter().chain(more).collect();
+        Ok((request, losses.into_vec()))
     }
     /// Returns the reason that a request of the format cannot carry the media of a part in a turn of that
     /// role.
@@ -281,6 +291,8 @@ pub struct RequestFacts {
     pub service_tier: Option<ServiceTier>,
     /// The tools that the provider runs.
     pub hosted_tools: HostedTools,
+    /// Upper bound of the bytes that tools which the caller runs add to the prompt.
+    pub client_tool_bytes: u64,
     /// True if the prompt has content of the provider's storage, of unknown size.
     pub reads_storage: bool,
     /// The number of items in the body whose content the provider takes from its storage: parts of its

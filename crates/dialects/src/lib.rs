@@ -14,7 +14,6 @@ pub mod chat;
 mod checks;
 mod client_tools;
 mod count_endpoint;
-mod custom_tool_calls;
 mod dialect;
 pub mod embeddings;
 mod endings;
@@ -68,8 +67,8 @@ mod write_json;
 pub use address_scan::first_address;
 pub use body_outline::BodyOutline;
 pub use carried_media::{check_media, drop_media};
+pub use client_tools::ClientToolCalls;
 pub use count_endpoint::CountEndpoint;
-pub use custom_tool_calls::CustomToolCalls;
 pub use dialect::{
     Dialect, FrameAction, LaneSettings, ParsedRequest, PassThrough, ProviderRequest, ReplyMeter,
     ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader, StreamWriter,

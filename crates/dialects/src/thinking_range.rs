@@ -103,6 +103,7 @@ mod tests {
             model_max_output: max_output,
             thinking_range: Some(steering),
             cache_field: None,
+            client_tools: &[canon::ToolKind::Custom],
         };
         let (out, losses) = crate::get(origin).unwrap().write_request(&chat, &lane).unwrap();
         let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();

@@ -149,7 +149,16 @@ fn edit_body(
     caller_headers: Option<&HeaderMap>,
     body: BodySegments,
 ) -> Result<Lossy<BodySegments>, ApiError> {
-    let FieldQuirks { renames, refuses, needless, sets, roles, headers, cache_field: _ } = quirks;
+    let FieldQuirks {
+        renames,
+        refuses,
+        needless,
+        sets,
+        roles,
+        headers,
+        cache_field: _,
+        client_tools: _,
+    } = quirks;
     let mut segments = body.into_segments();
     let body = match (segments.pop(), segments.is_empty()) {
         (Some(only), true) => only,

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use canon::{ApiError, ChatReply, into_events, scrub_for};
-use dialects::{CustomToolCalls, ProviderRequest, ReplyMeter, RequestFacts};
+use dialects::{ClientToolCalls, ProviderRequest, ReplyMeter, RequestFacts};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use transport::ServerReply;
@@ -118,7 +118,7 @@ fn write(
         meter.is_finished &= its_meter.is_finished;
     }
     reply.usage = meter.usage;
-    CustomToolCalls::for_request(chat).convert_reply(&mut reply);
+    ClientToolCalls::for_request(chat).convert_reply(&mut reply);
     let account_id = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
     let stamp = call.reply_stamp();

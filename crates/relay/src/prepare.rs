@@ -54,12 +54,14 @@ pub(super) fn prepare(
     limit: Option<u64>,
     inlined: InlinedRequest,
 ) -> Result<PreparedRequest, ApiError> {
+    let quirks = lane.endpoints.quirks(dialect.origin());
     let settings = LaneSettings {
         model: &lane.model,
         max_payable_output: limit,
         model_max_output: max_output(lane),
         thinking_range: lane.thinking_range.as_ref(),
-        cache_field: lane.endpoints.quirks(dialect.origin()).and_then(|own| own.cache_field),
+        cache_field: quirks.and_then(|own| own.cache_field),
+        client_tools: quirks.map_or(&[], |own| own.client_tools.as_slice()),
     };
     let same = dialect.origin() == call.dialect.origin();
     fence::check_lane(&facts.foreign_objects, lane, same)?;

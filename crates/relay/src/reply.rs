@@ -8,7 +8,7 @@ use canon::{
     ApiError, ChatReply, ErrorKind, Finish, FinishReason, RawReason, UpstreamProgress, WireFormat,
     scrub_for,
 };
-use dialects::{CustomToolCalls, ReplyMeter, RequestFacts, failed_turn};
+use dialects::{ClientToolCalls, ReplyMeter, RequestFacts, failed_turn};
 use http::HeaderMap;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -154,7 +154,7 @@ fn convert_piece(
     let meter = ReplyMeter::of_reply(&reply);
     complete_endings(&mut reply, expected.dialect.origin());
     check_ending(&reply, call)?;
-    CustomToolCalls::for_request(chat).convert_reply(&mut reply);
+    ClientToolCalls::for_request(chat).convert_reply(&mut reply);
     let account_id = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
     let (body, losses) = call.dialect.write_reply(reply, chat, &call.reply_stamp());

@@ -65,6 +65,7 @@ fn lane_input(body: u64, facts: &RequestFacts, media: &MediaRefs, lane: &LiveLan
     let item = own.max_output_tokens.unwrap_or(DEFAULT_ITEM_TOKENS);
     let items = facts.looked_up_items.saturating_mul(item).min(window);
     let input = body
+        .saturating_add(facts.client_tool_bytes)
         .saturating_sub(media.inline.chars())
         .saturating_add(media.inline.max_tokens(lane, window))
         .saturating_add(media.max_tokens(lane))

@@ -6,7 +6,7 @@ use canon::{
     WireFormat, scrub_for,
 };
 use dialects::{
-    CustomToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
+    ClientToolCalls, Dialect, FrameAction, ReplyMeter, ReplyStamp, RequestFacts, SseDecoder,
     StreamFrame, StreamMeter, StreamReader, StreamWriter, TextRun, failed_turn,
 };
 
@@ -54,7 +54,7 @@ struct TranslatedStream {
     writer: Box<dyn StreamWriter>,
     /// Ends the reply where the gateway itself must.
     stop_enforcer: StopEnforcer,
-    custom_calls: CustomToolCalls,
+    client_calls: ClientToolCalls,
     signatures: Option<SignatureCollector>,
     events: Vec<Event>,
     /// The texts of repeated events.
@@ -367,7 +367,7 @@ impl TranslatedStream {
             reader: dialect.stream_reader(),
             stop_enforcer: stop_enforcer
                 .unwrap_or_else(|| StopEnforcer::forwarding_all(candidates, dialect.origin())),
-            custom_calls: CustomToolCalls::for_request(&chat),
+            client_calls: ClientToolCalls::for_request(&chat),
             signatures: SignatureCollector::for_request(
                 &call.engine.signatures,
                 call.dialect,
@@ -412,7 +412,7 @@ impl TranslatedStream {
     /// Takes the first of these events that differ from the one before only in their text. Returns
     /// their length.
     fn repeat(&mut self, events: &[u8], out: &mut Vec<u8>) -> usize {
-        if !self.custom_calls.is_idle() || !self.stop_enforcer.forwards_text() {
+        if !self.client_calls.forwards_text() || !self.stop_enforcer.forwards_text() {
             return 0;
         }
         let taken = self.reader.repeat(events, &mut self.run);
@@ -495,7 +495,7 @@ impl TranslatedStream {
             reader: _,
             writer,
             stop_enforcer: enforcer,
-            custom_calls,
+            client_calls,
             signatures,
             events,
             run: _,
@@ -507,10 +507,10 @@ impl TranslatedStream {
             if let Some(signatures) = signatures {
                 signatures.observe(&event);
             }
-            if custom_calls.is_idle() {
+            if client_calls.is_idle() {
                 writer.push(event, out);
             } else {
-                custom_calls.push(event, |event| writer.push(event, out));
+                client_calls.push(event, |event| writer.push(event, out));
             }
         };
         for event in events.drain(..) {

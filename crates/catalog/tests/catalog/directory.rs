@@ -239,8 +239,7 @@ fn ways_are_written_for_formats_that_are_spoken_and_contradict_nothing() {
         for (origin, quirks) in &ways.quirks {
             assert!(provider.formats.contains(origin), "{id}: {origin}");
             assert_ne!(quirks, &FieldQuirks::default(), "{id}: says nothing");
-            let FieldQuirks { renames, refuses, needless, sets, roles: _, headers, cache_field: _ } =
-                quirks;
+            let FieldQuirks { renames, refuses, needless, sets, headers, .. } = quirks;
             let mut gone: Vec<&String> = renames.keys().chain(refuses).chain(needless).collect();
             let count = gone.len();
             gone.sort_unstable();

@@ -67,6 +67,7 @@ fn in_every_format(chat: &canon::ChatRequest) -> Vec<(WireFormat, Request<Bytes>
                 model_max_output: Some(4_096),
                 thinking_range: None,
                 cache_field: None,
+                client_tools: &[canon::ToolKind::Custom],
             };
             let (outgoing, _) = dialect.write_request(chat, &lane).unwrap();
             let body = Bytes::from(outgoing.body.to_vec());

@@ -100,6 +100,7 @@ fn translate_request(from: &dyn Dialect, body: &[u8]) {
         model_max_output: Some(100),
         thinking_range: None,
         cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
+        client_tools: &[canon::ToolKind::Custom],
     };
     let chat = from.parse(&target(), body, RequestUse::Both(&|_| true)).map(|parsed| parsed.chat);
     // A request that the rules refuse may have been read without them.

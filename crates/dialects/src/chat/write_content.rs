@@ -381,6 +381,7 @@ mod tests {
             model_max_output: None,
             thinking_range: None,
             cache_field: None,
+            client_tools: &[canon::ToolKind::Custom],
         };
         let (out, _) = crate::get(ORIGIN).unwrap().write_request(&chat, &lane).unwrap();
         let body: Value = serde_json::from_slice(&out.body.to_vec()).unwrap();

@@ -4,11 +4,17 @@
 //! calls and results (`messages/own/client_tools.rs`, `responses/own/client_tools.rs` and
 //! `native/own/client_tools.rs`) and converts them to and from the calls of these functions.
 
+mod computer_actions;
 mod custom;
+mod lane;
+mod reply_calls;
 
-pub(crate) use custom::{TOLD_GRAMMAR, custom_function, free_text};
+pub(crate) use computer_actions::for_responses;
+pub(crate) use custom::{TOLD_GRAMMAR, custom_function};
+pub(crate) use lane::for_lane;
+pub use reply_calls::ClientToolCalls;
 
-use canon::{FunctionTool, JsonSchema, Part, PartKind, Tool, Turn};
+use canon::{ClientToolKind, FunctionTool, JsonSchema, Part, PartKind, Tool, Turn};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -19,6 +25,37 @@ static TABLE: OnceLock<Map<String, Value>> = OnceLock::new();
 fn row(name: &str) -> Option<&'static Value> {
     let read = || serde_json::from_str(include_str!("../../assets/client_tools.json"));
     TABLE.get_or_init(|| read().unwrap_or_default()).get(name)
+}
+
+/// Returns an upper bound of the bytes that the functions of a tool add to a request, by the type or the key
+/// of its declaration; zero for other tools.
+pub(crate) fn function_bytes(kind: &str) -> u64 {
+    static BYTES: OnceLock<HashMap<&'static str, u64>> = OnceLock::new();
+    // A format adds names and frames of its own.
+    const FRAME_FACTOR: u64 = 2;
+    const ROWS: [(&str, &str); 13] = [
+        ("bash_", "bash"),
+        ("text_editor_", "text_editor_with_undo"),
+        ("memory_", "memory"),
+        ("computer_toolset_", "computer_toolset"),
+        ("browser_toolset_", "browser_toolset"),
+        ("computer_use", "computer_use"),
+        ("computerUse", "computer_use"),
+        ("computer_", "computer"),
+        ("computer", "computer_calls"),
+        ("local_shell", "local_shell"),
+        ("shell", "shell"),
+        ("apply_patch", "apply_patch"),
+        ("tool_search", "tool_search"),
+    ];
+    let Some((_, name)) = ROWS.into_iter().find(|(start, _)| kind.starts_with(start)) else {
+        return 0;
+    };
+    let bytes = BYTES.get_or_init(|| {
+        let length = |name| row(name).map_or(0, |row| row.to_string().len() as u64);
+        ROWS.into_iter().map(|(_, name)| (name, length(name) * FRAME_FACTOR)).collect()
+    });
+    bytes.get(name).copied().unwrap_or(0)
 }
 
 /// Returns the function of a row, with a note for the model behind its description.
@@ -54,8 +91,14 @@ pub(crate) fn separate_names(
     }
     let mut used: HashSet<String> = tools.iter().filter_map(own_name).collect();
     let mut renamed = HashMap::new();
+    drop_repeated(tools);
     for tool in tools {
         let Tool::Client(tool) = tool else { continue };
+        if tool.kind == ClientToolKind::FoundTools {
+            // The caller chose these names. A search may find a tool again.
+            tool.functions.retain(|function| used.insert(function.name.clone()));
+            continue;
+        }
         for function in &mut tool.functions {
             let free = free_name(&function.name, &used);
             used.insert(free.clone());
@@ -74,6 +117,19 @@ pub(crate) fn separate_names(
             && let Some(free) = renamed.get(&call.name)
         {
             call.name.clone_from(free);
+        }
+    }
+}
+
+/// Leaves the functions of a tool out where it is declared again. A short declaration may stand for many.
+pub(crate) fn drop_repeated(tools: &mut [Tool]) {
+    let mut seen = HashSet::new();
+    for tool in tools {
+        if let Tool::Client(tool) = tool
+            && tool.kind != ClientToolKind::FoundTools
+            && !seen.insert(tool.kind)
+        {
+            tool.functions.clear();
         }
     }
 }

@@ -13,6 +13,7 @@ use super::names::ORIGIN;
 use super::own::gateway_blocks;
 use super::request::MessagesRequestView;
 use crate::carried_media::add_undescribed;
+use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
 use crate::json;
 use crate::media_rules::base64_bytes;
@@ -70,6 +71,7 @@ pub(super) fn check(
         candidates: 1,
         service_tier: speed_tier(view.is_fast(), is_us(view))
             .or_else(|| view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word))),
+        client_tool_bytes: client_tool_bytes(view),
         hosted_tools: hosted_tools.with_plugins(view.rest.get(PLUGINS_FIELD).is_some()),
         patch_points: PatchPoints {
             model: PlacedValue::range(view.model.as_ref(), text),
@@ -190,6 +192,11 @@ fn hosted_tools(view: &MessagesRequestView<'_>) -> HostedTools {
     let is_server = |(name, _): &(&str, _)| *name == MCP_SERVERS;
     let servers = view.rest.present().filter(is_server).map(|(name, _)| (Some(name), None));
     own.chain(servers).map(|(kind, most)| (kind.unwrap_or_default(), most)).collect()
+}
+
+fn client_tool_bytes(view: &MessagesRequestView<'_>) -> u64 {
+    let kinds = view.tools.iter().flat_map(|list| &list.0).filter_map(|tool| tool.kind.as_deref());
+    kinds.map(function_bytes).sum()
 }
 
 fn check_limit(view: &MessagesRequestView<'_>, rule: LimitRule) -> RuleResult {

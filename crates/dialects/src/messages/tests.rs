@@ -46,6 +46,7 @@ fn lane(model: &str) -> LaneSettings<'_> {
         model_max_output: None,
         thinking_range: None,
         cache_field: None,
+        client_tools: &[canon::ToolKind::Custom],
     }
 }
 
@@ -166,6 +167,7 @@ fn lowered_limit_lowers_the_budget() {
             model_max_output: None,
             thinking_range: None,
             cache_field: None,
+            client_tools: &[canon::ToolKind::Custom],
         };
         let patched = MessagesDialect.patch(&body, &facts, &lane).body.to_vec();
         let value: Value = serde_json::from_slice(&patched).unwrap();
@@ -383,6 +385,7 @@ fn foreign_tools_and_limits_are_adapted() {
         model_max_output: None,
         thinking_range: None,
         cache_field: None,
+        client_tools: &[canon::ToolKind::Custom],
     };
     let (body, losses) = written(&request, &limited);
     assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": 1999}));

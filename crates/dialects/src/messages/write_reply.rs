@@ -201,11 +201,7 @@ impl<O: BlockOutput + Default> ReplyBlocks<O> {
             Event::PartStart(place, start) if place.candidate == 0 => {
                 self.is_refused |= matches!(start, PartStart::Refusal);
                 let mut part = PendingPart { start, ..PendingPart::default() };
-                if let PartStart::ToolCall { name, .. } = &mut part.start
-                    && let Some((member, fields)) = self.members.split(name)
-                {
-                    (*name, part.extras) = (member, fields);
-                }
+                self.members.split_name(&mut part.start, &mut part.extras);
                 self.parts.insert(place.slot, part);
             }
             Event::PartStart(..) => {

@@ -14,6 +14,7 @@ use super::read_content::file_kind;
 use super::request::{NativeConfig, NativeRequestView, NativeTool};
 use super::signatures;
 use crate::checks::{ensure_field, path_model};
+use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
 use crate::fields::FOREIGN_SIGNATURE;
 use crate::json::{self, BodyEdit};
@@ -51,6 +52,7 @@ pub(super) fn check(
         json_array: target.stream && target.json_array,
         candidates: candidates.and_then(|n| n.to()).unwrap_or(1),
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
+        client_tool_bytes: tools(view).flat_map(NativeTool::kinds).map(function_bytes).sum(),
         hosted_tools: tools(view).flat_map(NativeTool::kinds).map(|kind| (kind, None)).collect(),
         patch_points: PatchPoints {
             model: view.model.map(|raw| json::range_of(text, raw)),

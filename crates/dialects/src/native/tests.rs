@@ -44,6 +44,7 @@ fn lane() -> LaneSettings<'static> {
         model_max_output: None,
         thinking_range: None,
         cache_field: None,
+        client_tools: &[canon::ToolKind::Custom],
     }
 }
 

@@ -30,6 +30,10 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
+pub(crate) use own::client_tools::{
+    note_shell_call, note_shell_result, read_shell_call, shell_tool,
+};
+
 use crate::chat::ChatDialect;
 use crate::repeated_text::RepeatingReader;
 use crate::{Dialect, FormatFunctions, FormatTraits};

@@ -236,6 +236,8 @@ fn is_caller_item(kind: &str) -> bool {
 /// items without an id, and the finish reason covers the status.
 fn item_extras(mut rest: UnknownFields<'_>) -> ExtraFields {
     rest.take("id");
+    // A caller must not send an item that only this note holds: nothing has checked it.
+    rest.take(client_tools::ITEM_EXTRA);
     if let Some("completed" | "in_progress" | "incomplete") = rest.text("status").as_deref() {
         rest.take("status");
     }

@@ -16,6 +16,7 @@ use super::request::{LOGPROBS_INCLUDE, ResponsesRequestView, ResponsesTool, Resp
 use super::signatures;
 use crate::RequestFacts;
 use crate::carried_media::add_undescribed;
+use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
 use crate::json::{self, BodyEdit};
 use crate::media_rules::{add_media_at, base64_bytes};
@@ -43,6 +44,7 @@ pub(super) fn check<'a>(
         max_output_tokens: limit.map(|limit| limit.value),
         candidates: 1,
         service_tier: view.service_tier.as_deref().map(|word| read_request_tier(ORIGIN, word)),
+        client_tool_bytes: all_tools(view).map(client_tool_bytes).sum(),
         hosted_tools: hosted_tools(view).with_plugins(view.rest.get(PLUGINS_FIELD).is_some()),
         patch_points: PatchPoints {
             model: view.model.as_ref().map(|model| json::range_of(text, model.raw)),
@@ -190,13 +192,32 @@ fn add_needed_tools(
 fn hosted_tools(view: &ResponsesRequestView<'_>) -> HostedTools {
     let most = view.max_tool_calls.and_then(|most| u64::try_from(most).ok());
     let mut hosted = HostedTools::default();
+    all_tools(view).for_each(|tool| add_tool(&mut hosted, tool, most));
+    hosted
+}
+
+/// The tools of a request and those that its conversation adds.
+fn all_tools<'v, 'a>(
+    view: &'v ResponsesRequestView<'a>,
+) -> impl Iterator<Item = &'v ResponsesTool<'a>> {
     let added = view.items().iter().filter_map(|item| match item {
         ResponsesItem::AddedTools(added) => added.tools.as_ref(),
         _ => None,
     });
-    let tools = view.tools.iter().chain(added).flat_map(|list| &list.0);
-    tools.for_each(|tool| add_tool(&mut hosted, tool, most));
-    hosted
+    view.tools.iter().chain(added).flat_map(|list| &list.0)
+}
+
+fn client_tool_bytes(tool: &ResponsesTool<'_>) -> u64 {
+    match tool {
+        ResponsesTool::Unknown(fields) => function_bytes(&fields.text("type").unwrap_or_default()),
+        ResponsesTool::Namespace(space) => {
+            space.tools.iter().flat_map(|list| &list.0).map(client_tool_bytes).sum()
+        }
+        ResponsesTool::Function(_)
+        | ResponsesTool::Custom(_)
+        | ResponsesTool::Code(_)
+        | ResponsesTool::Search(_) => 0,
+    }
 }
 
 fn add_tool(hosted: &mut HostedTools, tool: &ResponsesTool<'_>, most: Option<u64>) {

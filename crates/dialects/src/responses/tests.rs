@@ -42,6 +42,7 @@ fn lane(model: &str) -> LaneSettings<'_> {
         model_max_output: None,
         thinking_range: None,
         cache_field: None,
+        client_tools: &[canon::ToolKind::Custom],
     }
 }
 
@@ -110,6 +111,7 @@ fn pass_through_changes_only_the_model() {
             model_max_output: None,
             thinking_range: None,
             cache_field: None,
+            client_tools: &[canon::ToolKind::Custom],
         };
         let patched = ResponsesDialect.patch(&body, &peek, &limited).body.to_vec();
         let mut expected: Value = serde_json::from_slice(&body).unwrap();
@@ -396,7 +398,7 @@ fn writes_every_part_kind_in_order() {
         .as_bytes(),
     );
     let mut reply = reply_of(parts.clone(), FinishReason::ToolCalls);
-    crate::CustomToolCalls::for_request(&chat).convert_reply(&mut reply);
+    crate::ClientToolCalls::for_request(&chat).convert_reply(&mut reply);
     let streamed = checked(&written(&chat, into_events(reply.clone())));
     let (whole, losses) = ResponsesDialect.write_reply(reply, &chat, &stamp());
     assert_eq!(losses, vec![]);

@@ -85,6 +85,7 @@ pub(crate) const LANE: LaneSettings<'static> = LaneSettings {
     model_max_output: Some(8192),
     thinking_range: None,
     cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
+    client_tools: &[canon::ToolKind::Custom],
 };
 
 pub(crate) fn stamp() -> ReplyStamp {

@@ -20,6 +20,7 @@ fn lane() -> LaneSettings<'static> {
         model_max_output: Some(8192),
         thinking_range: None,
         cache_field: None,
+        client_tools: &[canon::ToolKind::Custom],
     }
 }
 

@@ -21,6 +21,7 @@ fn request_round_trips_without_loss() {
                 model_max_output: None,
                 thinking_range: None,
                 cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
+                client_tools: &[canon::ToolKind::Custom],
             };
             let (out, losses) = dialect.write_request(&chat, &lane).expect(&case);
             assert_eq!(losses, [], "{case}");
@@ -81,6 +82,7 @@ fn pass_through_keeps_the_callers_bytes() {
                 model_max_output: None,
                 thinking_range: None,
                 cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
+                client_tools: &[canon::ToolKind::Custom],
             };
             let body = Bytes::from(body);
             assert_eq!(dialect.patch(&body, &peek, &lane).body.to_vec(), body, "{case}");

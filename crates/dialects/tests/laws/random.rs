@@ -105,7 +105,7 @@ proptest! {
         for (from, to) in pairs() {
             let case = format!("{} to {}", from.origin(), to.origin());
             // First in the caller's own format, as it would arrive.
-            let lane = LaneSettings { model: &chat.model, max_payable_output: None, model_max_output: Some(8192), thinking_range: None, cache_field: Some(canon::CacheField::PromptCacheBreakpoint) };
+            let lane = LaneSettings { model: &chat.model, max_payable_output: None, model_max_output: Some(8192), thinking_range: None, cache_field: Some(canon::CacheField::PromptCacheBreakpoint), client_tools: &[canon::ToolKind::Custom] };
             let (out, losses) = from.write_request(&chat, &lane).unwrap();
             let body = out.body.to_vec();
             let shown = String::from_utf8_lossy(&body).into_owned();

@@ -380,6 +380,7 @@ fn pass_through_reports_what_it_removes() {
                     model_max_output: None,
                     thinking_range: None,
                     cache_field: Some(canon::CacheField::PromptCacheBreakpoint),
+                    client_tools: &[canon::ToolKind::Custom],
                 };
                 let sent = caller.patch(&body, &peek, &lane).body.to_vec();
                 assert_eq!(sent != body, !peek.losses.is_empty(), "{case}: {:?}", peek.losses);

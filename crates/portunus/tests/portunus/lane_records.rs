@@ -321,7 +321,6 @@ async fn thinking_of_native_callers_is_lowered_for_other_formats() {
 async fn refusals_before_a_lane_is_asked_are_not_in_the_ledger() {
     let gateway = TestGateway::start().await;
     let image = image();
-    let url = format!("data:image/png;base64,{image}");
     let blob = json!({ "content": { "parts": [{ "text": "a" }, part("image/png", &image)] } });
     let path = "/v1beta/models/demo-embed:embedContent";
     is_refused_in_words(&gateway, path, &blob, "content.parts[1]").await;
@@ -335,12 +334,9 @@ async fn refusals_before_a_lane_is_asked_are_not_in_the_ledger() {
     let got = gateway.post(path, &batch).header("x-portunus-lossy", "true").send().await;
     assert_eq!(got.status, 400, "{}", got.text());
     let user = json!({ "role": "user", "content": "go on" });
-    let screenshot = json!({ "model": "demo-chat", "input": [user,
-        { "type": "computer_call", "id": "cu_1", "call_id": "c1", "status": "completed",
-          "action": { "type": "screenshot" }, "pending_safety_checks": [] },
-        { "type": "computer_call_output", "call_id": "c1",
-          "output": { "type": "computer_screenshot", "image_url": url } }] });
-    assert_eq!(ask(&gateway, RESPONSES, &screenshot).await.0, 400);
+    let video = json!({ "model": "demo-chat", "input": [{ "role": "user", "content": [
+        { "type": "input_video", "video_url": format!("data:video/mp4;base64,{image}") }] }] });
+    assert_eq!(ask(&gateway, RESPONSES, &video).await.0, 400);
     let document = json!({ "model": "demo-chat", "max_tokens": 50, "messages": [
         { "role": "user", "content": [{ "type": "document", "source": { "type": "content", "content": [
             { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": image } }

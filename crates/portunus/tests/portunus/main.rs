@@ -22,6 +22,7 @@ mod cached_contents;
 mod candidates;
 mod chat;
 mod cli;
+mod client_tools;
 mod config;
 mod conversations;
 mod description;

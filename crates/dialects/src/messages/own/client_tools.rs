@@ -4,7 +4,9 @@
 //! a member has its name and the name of the set, and its function has both names in one,
 //! `computer_left_click`. See <https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/overview>.
 
-use canon::{ClientTool, ClientToolKind, ExtraFields, FunctionTool, Part, PartKind, Tool};
+use canon::{
+    ClientTool, ClientToolKind, ExtraFields, FunctionTool, Part, PartKind, PartStart, Tool,
+};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
@@ -35,6 +37,19 @@ const READ_FIELDS: [&str; 11] = [
     "max_characters",
     "strict",
 ];
+
+/// The name of the shell, which the format fixes.
+pub(crate) const BASH_NAME: &str = "bash";
+
+/// Returns the shell of this format.
+pub(crate) fn bash_tool() -> Option<ClientTool> {
+    const KIND: &str = "bash_20250124";
+    let fields = [("type", KIND), ("name", BASH_NAME)];
+    read(
+        KIND,
+        &fields.map(|(name, text)| (name.to_owned(), Value::from(text))).into_iter().collect(),
+    )
+}
 
 /// Reads a declaration; `None` if the caller does not run the tool.
 pub(crate) fn read(kind: &str, fields: &Map<String, Value>) -> Option<ClientTool> {
@@ -158,10 +173,13 @@ impl ToolsetMembers {
         Self(members.collect())
     }
 
-    /// Returns the name of the member of a call and its other fields.
-    pub(crate) fn split(&self, name: &str) -> Option<(String, Map<String, Value>)> {
-        let mut fields = self.0.get(name)?.clone();
-        let member = fields.shift_remove("name")?;
-        Some((member.as_str()?.to_owned(), fields))
+    /// Gives the call of a member its name in this format, and its other fields.
+    pub(crate) fn split_name(&self, start: &mut PartStart, fields: &mut Map<String, Value>) {
+        let PartStart::ToolCall { name, .. } = start else { return };
+        let Some(member) = self.0.get(name.as_str()) else { return };
+        fields.extend(member.clone());
+        if let Some(Value::String(own)) = fields.shift_remove("name") {
+            *name = own;
+        }
     }
 }

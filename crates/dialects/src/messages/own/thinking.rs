@@ -173,6 +173,7 @@ mod tests {
             model_max_output: None,
             thinking_range: None,
             cache_field: None,
+            client_tools: &[canon::ToolKind::Custom],
         };
         (write(thinking, room, &crate::thinking_range::lane_range(&lane), &mut losses), losses)
     }

@@ -5,6 +5,7 @@
 
 use canon::{ClientTool, ClientToolKind, FunctionTool, Tool};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 use crate::client_tools;
 use crate::native::names::ORIGIN;
@@ -37,7 +38,8 @@ pub(crate) fn drop_replaced(tools: &mut [Tool]) {
     if !tools.iter().any(|tool| matches!(tool, Tool::Client(_))) {
         return;
     }
-    let own: Vec<String> = tools
+    client_tools::drop_repeated(tools);
+    let own: HashSet<String> = tools
         .iter()
         .filter_map(|tool| match tool {
             Tool::Function(FunctionTool { name, .. }) => Some(name.clone()),

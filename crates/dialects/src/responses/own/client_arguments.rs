@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::client_tools::for_responses;
+
 /// Arguments as they were read.
 type GivenArguments<'a> = Option<&'a Option<Map<String, Value>>>;
 
@@ -12,6 +14,13 @@ type GivenArguments<'a> = Option<&'a Option<Map<String, Value>>>;
 const INVALID: &str = "the arguments of this call do not fit the tool";
 /// Path of a patch whose arguments do not fit. No file has it.
 const INVALID_PATH: &str = "invalid-arguments";
+
+/// Command in place of a new session, which another vendor's shell has.
+const RESTART_COMMAND: &str = "echo this shell keeps no session, so there is nothing to restart";
+
+fn is_restart(fields: &Map<String, Value>) -> bool {
+    fields.get("restart") == Some(&Value::Bool(true))
+}
 
 /// Reads arguments; `None` if they are not a JSON object.
 pub(super) fn read_object(arguments: &str) -> Option<Map<String, Value>> {
@@ -34,7 +43,8 @@ pub(super) fn commands_of(given: GivenArguments<'_>) -> Value {
         Some(None) => (&none, None),
         Some(Some(fields)) => {
             let list = fields.get("commands").or_else(|| fields.get("command"));
-            (fields, list.and_then(read_commands))
+            let restart = || is_restart(fields).then(|| vec![RESTART_COMMAND.to_owned()]);
+            (fields, list.and_then(read_commands).or_else(restart))
         }
     };
     let commands = commands.unwrap_or_else(|| vec![failing_command()]);
@@ -78,14 +88,13 @@ pub(super) fn program_of(given: GivenArguments<'_>) -> Value {
     let command = command.unwrap_or_else(|| shell(failing_command()));
     let mut action = json!({"type": "exec", "command": command, "env": {}});
     if let Value::Object(action) = &mut action {
-        let is_text = |value: &Value| value.is_string();
         let is_env =
             |value: &Value| value.as_object().is_some_and(|env| env.values().all(Value::is_string));
-        let checks: [(&str, &dyn Fn(&Value) -> bool); 4] = [
-            ("env", &is_env),
-            ("timeout_ms", &Value::is_u64),
-            ("user", &is_text),
-            ("working_directory", &is_text),
+        let checks: [(&str, fn(&Value) -> bool); 4] = [
+            ("env", is_env),
+            ("timeout_ms", Value::is_u64),
+            ("user", Value::is_string),
+            ("working_directory", Value::is_string),
         ];
         for (name, fits) in checks {
             if let Some(value) = fields.get(name).filter(|value| fits(value)) {
@@ -148,7 +157,12 @@ fn read_action(action: &Value) -> Option<Value> {
 
 /// Returns the fields that an action has, if the required ones are there.
 fn read_fields(given: &Map<String, Value>) -> Option<Value> {
-    let given = given.get("action").and_then(Value::as_object).unwrap_or(given);
+    let given = match given.get("action") {
+        Some(Value::Object(action)) => action,
+        // The words of another vendor.
+        Some(Value::String(_)) => return for_responses(given),
+        _ => given,
+    };
     let kind = given.get("type")?.as_str()?;
     let whole = |name: &str| {
         let number = given.get(name)?;

@@ -19,7 +19,7 @@ use crate::openai_values::read_url;
 use crate::responses::names::ORIGIN;
 
 /// Note on a call or a result: the whole item.
-const ITEM_EXTRA: &str = "portunus.item";
+pub(crate) const ITEM_EXTRA: &str = "portunus.item";
 
 /// Reads a declaration; `None` if the provider runs the tool.
 pub(crate) fn read_tool(fields: &Map<String, Value>) -> Option<ClientTool> {
@@ -36,7 +36,18 @@ pub(crate) fn read_tool(fields: &Map<String, Value>) -> Option<ClientTool> {
             function
         }
         ClientToolKind::ComputerCalls => client_tools::function(name, "computer_calls", None),
-        _ => client_tools::function(name, name, None),
+        ClientToolKind::Shell
+        | ClientToolKind::LocalShell
+        | ClientToolKind::ApplyPatch
+        | ClientToolKind::ToolSearch
+        | ClientToolKind::Bash
+        | ClientToolKind::TextEditor
+        | ClientToolKind::Memory
+        | ClientToolKind::Computer
+        | ClientToolKind::ComputerToolset
+        | ClientToolKind::BrowserToolset
+        | ClientToolKind::FoundTools
+        | ClientToolKind::ComputerUse => client_tools::function(name, name, None),
     };
     if kind == ClientToolKind::ToolSearch {
         let schema = fields.get("parameters").filter(|schema| schema.is_object());
@@ -45,6 +56,40 @@ pub(crate) fn read_tool(fields: &Map<String, Value>) -> Option<ClientTool> {
     }
     let value = Value::Object(fields.clone());
     Some(ClientTool { kind, origin: ORIGIN, value, functions: vec![function] })
+}
+
+/// Returns the shell of this format.
+pub(crate) fn shell_tool() -> Option<ClientTool> {
+    let value = json!({"type": "shell", "environment": {"type": "local"}});
+    read_tool(value.as_object()?)
+}
+
+/// Makes a call of another vendor's shell one of this format's own, for a request.
+pub(crate) fn note_shell_call(part: &mut Part) {
+    let PartKind::ToolCall(call) = &part.kind else { return };
+    let item = call_item(ClientToolKind::Shell, call, "", "completed").without("id");
+    part.extras.insert(ORIGIN, ITEM_EXTRA, item.into());
+}
+
+/// Makes the result of such a call one of this format's own.
+pub(crate) fn note_shell_result(part: &mut Part) {
+    let PartKind::ToolResult(result) = &part.kind else { return };
+    let (stdout, exit_code) = (result.as_text(), i32::from(result.is_error));
+    let outcome = json!({"type": "exit", "exit_code": exit_code});
+    let item = json!({
+        "type": "shell_call_output",
+        "call_id": result.call_id,
+        "output": [{"stdout": stdout, "stderr": "", "outcome": outcome}],
+    });
+    part.extras.insert(ORIGIN, ITEM_EXTRA, item);
+}
+
+/// Reads a call of the shell from a reply.
+pub(crate) fn read_shell_call(item: &Value) -> Option<ToolCall> {
+    match read_call(item)?.kind {
+        PartKind::ToolCall(call) if call.name == type_name(ClientToolKind::Shell) => Some(call),
+        _ => None,
+    }
 }
 
 fn declared_kind(fields: &Map<String, Value>) -> Option<ClientToolKind> {
@@ -81,7 +126,16 @@ fn type_name(kind: ClientToolKind) -> &'static str {
         ClientToolKind::LocalShell => "local_shell",
         ClientToolKind::ApplyPatch => "apply_patch",
         ClientToolKind::ToolSearch => "tool_search",
-        _ => "computer",
+        ClientToolKind::ComputerCalls | ClientToolKind::ComputerPreview => "computer",
+        // Tools of other formats.
+        ClientToolKind::Bash
+        | ClientToolKind::TextEditor
+        | ClientToolKind::Memory
+        | ClientToolKind::Computer
+        | ClientToolKind::ComputerToolset
+        | ClientToolKind::BrowserToolset
+        | ClientToolKind::FoundTools
+        | ClientToolKind::ComputerUse => "",
     }
 }
 
@@ -205,7 +259,15 @@ pub(crate) const fn id_prefix(kind: ClientToolKind) -> &'static str {
         ClientToolKind::ComputerCalls | ClientToolKind::ComputerPreview => "cu",
         ClientToolKind::LocalShell => "lsh",
         ClientToolKind::ToolSearch => "tsc",
-        _ => "sh",
+        ClientToolKind::Shell
+        | ClientToolKind::Bash
+        | ClientToolKind::TextEditor
+        | ClientToolKind::Memory
+        | ClientToolKind::Computer
+        | ClientToolKind::ComputerToolset
+        | ClientToolKind::BrowserToolset
+        | ClientToolKind::FoundTools
+        | ClientToolKind::ComputerUse => "sh",
     }
 }
 
@@ -243,7 +305,15 @@ pub(crate) fn call_item(
             let arguments = given.flatten().unwrap_or_default();
             item("tool_search_call").set("execution", "client").set("arguments", arguments)
         }
-        _ => item("shell_call")
+        ClientToolKind::Shell
+        | ClientToolKind::Bash
+        | ClientToolKind::TextEditor
+        | ClientToolKind::Memory
+        | ClientToolKind::Computer
+        | ClientToolKind::ComputerToolset
+        | ClientToolKind::BrowserToolset
+        | ClientToolKind::FoundTools
+        | ClientToolKind::ComputerUse => item("shell_call")
             .set("action", commands_of(given.as_ref()))
             .set("environment", ObjectWriter::typed("local")),
     }

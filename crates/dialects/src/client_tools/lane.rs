@@ -1,0 +1,223 @@
+//! Tools that a lane takes in its own form: custom tools, and the shell of its vendor.
+//!
+//! A lane names the kinds that it takes (`client_tools` in its provider's data). A custom tool for a lane
+//! that takes none is a function. A shell of another vendor becomes the lane's own shell, and its calls and
+//! results in the history become the lane's own too.
+
+use canon::{
+    ChatRequest, ClientTool, ClientToolKind, Losses, Part, PartKind, Tool, ToolCall,
+    ToolChoiceMode, ToolKind, ToolResult, WireFormat,
+};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+use super::custom::{TOLD_GRAMMAR, custom_function};
+use crate::LaneSettings;
+use crate::messages::BASH_NAME;
+
+/// Returns the request as a lane takes it, and the losses of that; `None` if it needs no change.
+pub(crate) fn for_lane(
+    chat: &ChatRequest,
+    format: WireFormat,
+    lane: &LaneSettings<'_>,
+) -> Option<(ChatRequest, Losses)> {
+    let takes = |kind| lane.client_tools.contains(&kind);
+    let has_custom = chat.tools.iter().any(|tool| matches!(tool, Tool::Custom { .. }));
+    let may_have_custom = matches!(format, WireFormat::Chat | WireFormat::Responses);
+    let lowers_custom = has_custom && may_have_custom && !takes(ToolKind::Custom);
+    let shell = takes(ToolKind::Shell).then(|| Counterpart::new(chat, format)).flatten();
+    if !lowers_custom && shell.is_none() {
+        return None;
+    }
+    let (mut chat, mut losses) = (chat.clone(), Losses::new());
+    if lowers_custom {
+        lower_custom(&mut chat, &mut losses);
+    }
+    if let Some(shell) = shell {
+        shell.apply(&mut chat);
+    }
+    Some((chat, losses))
+}
+
+/// Makes functions of custom tools.
+fn lower_custom(chat: &mut ChatRequest, losses: &mut Losses) {
+    for tool in &mut chat.tools {
+        if let Tool::Custom { name, description, grammar, extras } = tool {
+            losses.add_if(grammar.is_some(), "tools.grammar", TOLD_GRAMMAR);
+            let mut function = custom_function(name, description.as_deref(), grammar.as_ref());
+            function.extras = std::mem::take(extras);
+            *tool = Tool::Function(function);
+        }
+    }
+    for part in chat.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
+        if let PartKind::ToolCall(call @ ToolCall { custom: true, .. }) = &mut part.kind {
+            call.arguments = json!({"input": call.arguments}).to_string();
+            call.custom = false;
+        }
+    }
+}
+
+/// The shell of a lane in place of the caller's.
+struct Counterpart {
+    /// Name of the function of the caller's shell.
+    name: String,
+    tool: ClientTool,
+}
+
+impl Counterpart {
+    /// Returns the shell of a format in place of that of another one.
+    fn new(chat: &ChatRequest, format: WireFormat) -> Option<Self> {
+        let is_shell = |tool: &&ClientTool| match format {
+            WireFormat::Messages => {
+                matches!(tool.kind, ClientToolKind::Shell | ClientToolKind::LocalShell)
+            }
+            WireFormat::Responses => tool.kind == ClientToolKind::Bash,
+            WireFormat::Chat | WireFormat::Native | WireFormat::Images => false,
+        };
+        let mut shells = ClientTool::all_in(&chat.tools).filter(is_shell);
+        // Two shells would be one tool.
+        let (Some(own), None) = (shells.next(), shells.next()) else { return None };
+        let has_name = |name: &str| chat.tools.iter().any(|tool| is_named(tool, name));
+        let tool = match format {
+            // The format fixes the name.
+            WireFormat::Messages if has_name(BASH_NAME) => return None,
+            WireFormat::Messages => crate::messages::bash_tool()?,
+            // Results of the format's own shell are text.
+            _ if has_media_result(chat) => return None,
+            _ => crate::responses::shell_tool()?,
+        };
+        Some(Self { name: own.functions.first()?.name.clone(), tool })
+    }
+
+    fn apply(self, chat: &mut ChatRequest) {
+        let Self { name, tool } = self;
+        let own_name = tool.functions.first().map(|function| function.name.clone());
+        let own_name = own_name.unwrap_or_default();
+        let is_shell =
+            |tool: &ClientTool| tool.functions.iter().any(|function| function.name == name);
+        let format = tool.origin;
+        for slot in &mut chat.tools {
+            if matches!(slot, Tool::Client(tool) if is_shell(tool)) {
+                *slot = Tool::Client(Box::new(tool.clone()));
+            }
+        }
+        let chosen = match &mut chat.tool_choice.mode {
+            ToolChoiceMode::Tool(chosen) => std::slice::from_mut(chosen),
+            ToolChoiceMode::AnyOf { names, .. } => names.as_mut_slice(),
+            ToolChoiceMode::Unset
+            | ToolChoiceMode::Auto
+            | ToolChoiceMode::Disabled
+            | ToolChoiceMode::Required => &mut [],
+        };
+        chosen.iter_mut().filter(|chosen| **chosen == name).for_each(|c| c.clone_from(&own_name));
+        let mut ids = HashSet::new();
+        for part in chat.turns.iter_mut().flat_map(|turn| &mut turn.parts) {
+            match &mut part.kind {
+                PartKind::ToolCall(call) if call.name == name => {
+                    ids.insert(call.id.clone());
+                    call.name.clone_from(&own_name);
+                    call.arguments = other_arguments(format, &call.arguments);
+                    if format == WireFormat::Responses {
+                        crate::responses::note_shell_call(part);
+                    }
+                }
+                PartKind::ToolResult(ToolResult { call_id, .. })
+                    if format == WireFormat::Responses && ids.contains(&*call_id) =>
+                {
+                    crate::responses::note_shell_result(part);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn has_media_result(chat: &ChatRequest) -> bool {
+    let has_media = |part: &Part| match &part.kind {
+        PartKind::ToolResult(result) => result.parts.iter().any(|part| part.as_text().is_none()),
+        _ => false,
+    };
+    chat.turns.iter().flat_map(|turn| &turn.parts).any(has_media)
+}
+
+/// Returns true for a tool whose calls have the name.
+pub(super) fn is_named(tool: &Tool, name: &str) -> bool {
+    match tool {
+        Tool::Function(tool) => tool.name == name,
+        Tool::Custom { name: own, .. } => own == name,
+        Tool::Client(tool) => tool.functions.iter().any(|function| function.name == name),
+        Tool::WebSearch(_) | Tool::CodeExecution(_) | Tool::UrlFetch(_) | Tool::Foreign { .. } => {
+            false
+        }
+    }
+}
+
+/// Returns the arguments of a shell call for the shell of a format.
+pub(crate) fn other_arguments(format: WireFormat, arguments: &str) -> String {
+    let given = canon::read_value(arguments.as_bytes()).unwrap_or_default();
+    let texts = |name: &str| {
+        let texts: Option<Vec<&str>> =
+            given.get(name)?.as_array()?.iter().map(Value::as_str).collect();
+        texts
+    };
+    let text = |name: &str| given.get(name).and_then(Value::as_str).map(str::to_owned);
+    match format {
+        WireFormat::Messages => {
+            let command = texts("commands").map(|commands| commands.join("\n"));
+            let program = || texts("command").map(|words| program_line(&words));
+            match command.or_else(program).or_else(|| text("command")) {
+                Some(command) => json!({"command": command}).to_string(),
+                None => arguments.to_owned(),
+            }
+        }
+        _ => match text("command") {
+            Some(command) => json!({"commands": [command]}).to_string(),
+            None => arguments.to_owned(),
+        },
+    }
+}
+
+/// Returns a program and its arguments as a line for a shell.
+fn program_line(words: &[&str]) -> String {
+    match words {
+        ["sh" | "bash", "-c" | "-lc", command] => (*command).to_owned(),
+        words => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// Returns the call in place of an item that another vendor's shell made, if the caller has a shell.
+pub(crate) fn foreign_shell_call(part: &Part, name: &str) -> Option<ToolCall> {
+    let PartKind::Foreign { origin: WireFormat::Responses, value } = &part.kind else {
+        return None;
+    };
+    let call = crate::responses::read_shell_call(value)?;
+    let arguments = other_arguments(WireFormat::Messages, &call.arguments);
+    Some(ToolCall { name: name.to_owned(), arguments, ..call })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_of_a_shell_fit_the_other_one() {
+        for (given, bash) in [
+            (r#"{"commands":["a","b"]}"#, r#"{"command":"a\nb"}"#),
+            (r#"{"command":["bash","-lc","ls -l"]}"#, r#"{"command":"ls -l"}"#),
+            (r#"{"command":["echo","it's","a b"]}"#, r#"{"command":"echo 'it'\\''s' 'a b'"}"#),
+            (r#"{"x":1}"#, r#"{"x":1}"#),
+        ] {
+            assert_eq!(other_arguments(WireFormat::Messages, given), bash);
+        }
+        let shell = other_arguments(WireFormat::Responses, r#"{"command":"ls"}"#);
+        assert_eq!(shell, r#"{"commands":["ls"]}"#);
+    }
+}
