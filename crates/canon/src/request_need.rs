@@ -39,6 +39,8 @@ pub enum NeedKind {
     Tool(ToolKind),
     /// The model uses a tool with this name, which no format of the gateway knows.
     UnknownTool(String),
+    /// A provider of the caller's format obeys a field that no other format has and that must not be dropped.
+    OwnField,
     /// The model answers in JSON.
     Json(JsonOutput),
     /// The model gives the probabilities of its tokens.
@@ -223,6 +225,11 @@ impl RequestNeeds {
     /// Returns the first tool that no format knows, with its place.
     pub fn unknown_tool(&self) -> Option<&RequestNeed> {
         self.0.iter().find(|need| matches!(need.kind, NeedKind::UnknownTool(_)))
+    }
+
+    /// Returns the first field that only a provider of the caller's format obeys.
+    pub fn own_field(&self) -> Option<&RequestNeed> {
+        self.0.iter().find(|need| need.kind == NeedKind::OwnField)
     }
 
     /// Returns true if there are no media.

@@ -67,6 +67,7 @@ impl ModelCapabilities {
             | NeedKind::ImageSize(_)
             | NeedKind::Tool(_)
             | NeedKind::UnknownTool(_)
+            | NeedKind::OwnField
             | NeedKind::Json(_)
             | NeedKind::Logprobs
             | NeedKind::Parameter(..)
@@ -150,6 +151,8 @@ impl ModelCapabilities {
                 let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
                 Some(format!("is a tool that `{id}` does not have: `{name}`; {}", list(tools)))
             }
+            // The format of the lane decides, and not the model.
+            NeedKind::OwnField => None,
             NeedKind::Json(form) => {
                 let forms = can.structured_output.as_ref().filter(|known| !known.contains(form))?;
                 let also = match form {
@@ -239,6 +242,7 @@ fn unable_to_think(thinking: &ThinkingSupport, id: &str, need: &NeedKind) -> Opt
         | NeedKind::ImageSize(_)
         | NeedKind::Tool(_)
         | NeedKind::UnknownTool(_)
+        | NeedKind::OwnField
         | NeedKind::Json(_)
         | NeedKind::Logprobs
         | NeedKind::Parameter(..)

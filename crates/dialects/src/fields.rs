@@ -1,12 +1,16 @@
 //! Reads JSON objects field by field, so that the remaining fields are known and kept; writes JSON
 //! objects.
 
-use canon::{CacheBreakpoint, Citation, ExtraFields, Finish, Losses, ToolChoiceMode, WireFormat};
+use canon::{
+    CacheBreakpoint, Citation, ExtraFields, Finish, Losses, NeedKind, RequestNeeds, ToolChoiceMode,
+    WireFormat,
+};
 use serde_json::{Map, Number, Value};
 use std::collections::HashSet;
 use text_scan::plain_length;
 
 use crate::json;
+use crate::wire_object::UnknownFields;
 use crate::write_json::WriteJson;
 
 /// Loss text for a search in the history of another provider.
@@ -69,6 +73,25 @@ pub(crate) fn note_foreign_field(name: &str, value: &Value, of: &str, losses: &m
         }
     } else if is_reported(name) && !is_direct_caller(name, value) {
         losses.add(&format!("{of}.{name}"), WHY);
+    }
+}
+
+/// Fields that protect those who use a program: the answer of a provider that does not know them would look
+/// checked and be none. Anthropic's gateways refuse `safeguards` in this way, and guardrails are those of
+/// Bedrock (<https://docs.aws.amazon.com/bedrock/latest/userguide/guardrails.html>).
+const PROTECTIVE_FIELDS: [&str; 6] = [
+    "safeguards",
+    "guardrails",
+    "guardrail_config",
+    "guardrailConfig",
+    "amazon-bedrock-guardrailConfig",
+    "moderation",
+];
+
+/// Adds the fields of a request that no translation may drop, by their own names.
+pub(crate) fn add_protective(needs: &mut RequestNeeds, rest: &UnknownFields<'_>) {
+    for (name, _) in rest.present().filter(|(name, _)| PROTECTIVE_FIELDS.contains(name)) {
+        needs.add(name.to_owned(), NeedKind::OwnField);
     }
 }
 

@@ -178,6 +178,17 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
     {
         return Err(error.clone());
     }
+    if let Some(field) = needs.own_field()
+        && !usable().any(|lane| lane.formats.contains(&own))
+    {
+        let path = &*field.path;
+        let message = format!(
+            "`{path}` is not supported by `{}`: only a provider with the format of the request obeys \
+             it, and an answer without it would look as if it did",
+            route.model.id
+        );
+        return Err(ApiError::invalid(path, message));
+    }
     // The gateway asks the servers where no lane does.
     let lowered = needs.without_tool(ToolKind::Mcp);
     let needs = lowered.as_ref().unwrap_or(needs);
@@ -277,8 +288,9 @@ impl LaneJudge {
         let is_carried =
             || lane.formats.iter().any(|format| *format == self.own || carries(*format, needs));
         // A provider of the caller's format may know tools that this gateway does not.
-        let knows_tools = needs.unknown_tool().is_none() || lane.formats.contains(&self.own);
-        knows_tools && self.meets(lane, needs).is_ok() && (self.drops_media || is_carried())
+        let needs_own = needs.unknown_tool().is_some() || needs.own_field().is_some();
+        let is_understood = !needs_own || lane.formats.contains(&self.own);
+        is_understood && self.meets(lane, needs).is_ok() && (self.drops_media || is_carried())
     }
 }
 

@@ -13,6 +13,7 @@ use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
+use crate::fields::add_protective;
 use crate::media_rules::{add_media_at, base64_bytes};
 use crate::service_tier::read_request_tier;
 use crate::session_sign::{SessionSigns, metadata_user};
@@ -67,6 +68,7 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
 /// Returns what the request asks of its model.
 fn needs(view: &ChatRequestView<'_>) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
+    add_protective(&mut needs, &view.rest);
     for (at, message) in messages(view).iter().enumerate() {
         if has_images(message) {
             needs.add_media(MediaKind::Image, None, || format!("messages[{at}].{IMAGES_FIELD}"));

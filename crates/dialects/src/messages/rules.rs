@@ -15,6 +15,7 @@ use super::request::MessagesRequestView;
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
+use crate::fields::add_protective;
 use crate::json;
 use crate::media_rules::base64_bytes;
 use crate::service_tier::{GEO_FIELD, US, read_request_tier, speed_tier};
@@ -97,6 +98,7 @@ pub(super) fn check(
 /// Returns what the request asks of its model.
 fn needs(view: &MessagesRequestView<'_>, turns: &[MessagesTurn<'_>]) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
+    add_protective(&mut needs, &view.rest);
     for (at, turn) in turns.iter().enumerate() {
         add_media(&mut needs, turn.blocks(), &|block| format!("messages[{at}].content[{block}]"));
     }

@@ -17,6 +17,7 @@ use crate::checks::{ensure_field, path_model};
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
 use crate::fields::FOREIGN_SIGNATURE;
+use crate::fields::add_protective;
 use crate::json::{self, BodyEdit};
 use crate::media_rules::base64_bytes;
 use crate::service_tier::read_request_tier;
@@ -70,6 +71,7 @@ pub(super) fn check(
 /// Returns what the request asks of its model.
 fn needs(view: &NativeRequestView<'_>) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
+    add_protective(&mut needs, &view.rest);
     for (at, content) in view.contents().iter().enumerate() {
         add_media(&mut needs, content.parts(), &|part| format!("contents[{at}].parts[{part}]"));
     }

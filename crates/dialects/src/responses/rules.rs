@@ -18,6 +18,7 @@ use crate::RequestFacts;
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
+use crate::fields::add_protective;
 use crate::json::{self, BodyEdit};
 use crate::media_rules::{add_media_at, base64_bytes};
 use crate::service_tier::read_request_tier;
@@ -72,6 +73,7 @@ pub(super) fn check<'a>(
 /// Returns what the request asks of its model.
 fn needs(view: &ResponsesRequestView<'_>) -> RequestNeeds {
     let mut needs = RequestNeeds::default();
+    add_protective(&mut needs, &view.rest);
     for (at, item) in view.items().iter().enumerate() {
         let (field, parts) = match item {
             ResponsesItem::AddedTools(added) => {

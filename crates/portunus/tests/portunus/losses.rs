@@ -283,3 +283,33 @@ async fn losses_of_a_lane_that_failed_are_not_reported() {
     assert!(!down.requests().is_empty());
     assert!(got.header("x-portunus-loss").ends_with(", and 250 more"), "{:?}", got.headers);
 }
+
+/// Fields that protect the users of a program are not dropped: a lane of another format refuses them.
+#[tokio::test]
+async fn protective_fields_are_refused_by_other_formats_and_kept_by_their_own() {
+    let gateway = TestGateway::start().await;
+    let turns = json!([{ "role": "user", "content": "hi" }]);
+    for field in ["safeguards", "guardrails", "moderation"] {
+        for (path, own, body) in [
+            ("/v1/messages", "demo-messages", json!({ "messages": turns, "max_tokens": 20 })),
+            ("/v1/chat/completions", "demo-chat", json!({ "messages": turns })),
+            ("/v1/responses", "demo-responses", json!({ "input": "hi", "store": false })),
+        ] {
+            for model in ["demo-messages", "demo-chat", "demo-responses", "demo-native"] {
+                let mut body = body.clone();
+                body["model"] = json!(model);
+                body[field] = json!({ "level": "strict" });
+                let got = gateway.post(path, &body).send().await;
+                if model == own {
+                    assert_ne!(got.header("x-portunus-loss"), field, "{path} {}", got.text());
+                    continue;
+                }
+                assert_eq!(got.status, 400, "{path} {model}: {}", got.text());
+                assert!(got.text().contains(&format!("`{field}`")), "{}", got.text());
+                body[field] = json!(null);
+                let got = gateway.post(path, &body).send().await;
+                assert_eq!(got.status, 200, "{path} {model}: {}", got.text());
+            }
+        }
+    }
+}
