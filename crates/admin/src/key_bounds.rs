@@ -1,6 +1,7 @@
 //! Bounds: people may lower what an administrator set on their keys or on themselves, never raise
 //! it.
 
+use canon::covers_model;
 use config::IpRange;
 use store::{AccountRole, BudgetTerms, KeyBounds, KeyOwner, KeyRecord, RateLimits};
 
@@ -89,7 +90,7 @@ fn first_raised(wanted: &KeyBounds, bounds: &KeyBounds) -> Option<&'static str> 
     let fields = [
         ("cap_usd", at_most(*cap, bounds.cap)),
         ("budget", budget_at_most(*budget, bounds.budget)),
-        ("models", part_of(models, &bounds.models, |one, bound| one == bound)),
+        ("models", part_of(models, &bounds.models, |one, bound| covers_model(bound, one))),
         ("expires_in", at_most(*expires, bounds.expires)),
         ("limits.rpm", at_most(limits.rpm, rpm)),
         ("limits.tpm", at_most(limits.tpm, tpm)),

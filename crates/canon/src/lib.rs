@@ -22,6 +22,7 @@ mod image;
 mod loss;
 mod micros;
 mod model_kind;
+mod model_list;
 mod money;
 mod part;
 mod reply;
@@ -51,6 +52,7 @@ pub use image::{GeneratedImage, ImageDelivery, ImageFamily, ImageReply, ImageReq
 pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
 pub use micros::{AtomicMicros, Micros};
 pub use model_kind::ModelKind;
+pub use model_list::covers_model;
 pub use money::{AmountError, Money, Price};
 pub use part::{
     CacheBreakpoint, CacheField, Citation, CodeExecution, CodeResult, Media, MediaKind,

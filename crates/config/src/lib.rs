@@ -33,6 +33,7 @@ mod timeouts;
 mod units;
 mod valkey;
 mod watch;
+mod wildcards;
 
 pub use admin_auth::{auth_from_json, auth_from_secret};
 pub use config::{Config, LoadOptions};

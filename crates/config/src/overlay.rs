@@ -15,7 +15,7 @@ use crate::raw::{RawAuth, RawLane, RawModel, RawProvider};
 use crate::routes::{self, Route, RoutesByModel};
 use crate::stored::{StoredEntries, StoredProvider};
 use crate::stored_directory::InstalledDirectory;
-use crate::{models, outbound};
+use crate::{models, outbound, wildcards};
 
 /// Providers and models of the file, with the environment they were read in.
 #[derive(Clone)]
@@ -305,6 +305,7 @@ fn build(
     let built = all;
     let fetches = outbound::provider_fetches(providers, &built)?;
     let issues = drop_missing_lanes(&mut models, &built, file_layer);
+    wildcards::expand(&mut models, directory, &built, &endpoints, &mut warnings)?;
     let catalog = models::check((&models, directory), &built, &endpoints, &mut warnings)?;
     let routes = routes::check((&models, directory), &catalog, &built, &endpoints)?;
     Ok(MergedConfig { providers: built, endpoints, catalog, routes, fetches, warnings, issues })

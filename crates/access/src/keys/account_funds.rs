@@ -2,7 +2,7 @@
 //!
 //! The account's cap and budget are part of every key's lease, so no balance is kept here.
 
-use canon::Money;
+use canon::{Money, covers_model};
 use ledger::{BudgetTerms, SpendTerms};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ impl AccountFunds {
     /// Returns true if the keys may use the model.
     pub fn permits(&self, model: &str) -> bool {
         !self.lists_models.load(Ordering::Acquire)
-            || self.terms.lock().models.iter().any(|listed| listed == model)
+            || self.terms.lock().models.iter().any(|listed| covers_model(listed, model))
     }
 
     /// Returns the limits of a key's spending, its own and those of this account.

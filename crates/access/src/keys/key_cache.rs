@@ -5,7 +5,7 @@
 //! database.
 
 use aws_lc_rs::hmac;
-use canon::{ApiError, ErrorKind, Micros};
+use canon::{ApiError, ErrorKind, Micros, covers_model};
 use foldhash::fast::RandomState;
 use ledger::{Clock, KeyBalance};
 use parking_lot::Mutex;
@@ -71,7 +71,8 @@ impl ApiKey {
 
     /// Returns true if the key and its account may use the model.
     pub fn may_use(&self, model: &str) -> bool {
-        (self.record.models.is_empty() || self.record.models.iter().any(|allowed| allowed == model))
+        let models = &self.record.models;
+        (models.is_empty() || models.iter().any(|allowed| covers_model(allowed, model)))
             && self.account.permits(model)
     }
 }

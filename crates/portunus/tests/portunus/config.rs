@@ -234,3 +234,58 @@ fn mail_and_identity_providers_are_checked_at_the_start() {
         "{unset}"
     );
 }
+
+#[test]
+fn a_wildcard_stands_for_every_known_model_of_a_provider() {
+    let env = [("OPENAI_API_KEY", "sk-test"), ("ANTHROPIC_API_KEY", "sk-test")];
+    let plain = read("", &env).unwrap();
+    let config = read("[models.\"openai/*\"]\n", &env).unwrap();
+    let own = |config: &Config, start: &str| -> Vec<String> {
+        let ids = config.catalog.iter().map(|model| model.id.clone());
+        ids.filter(|id| id.starts_with(start)).collect()
+    };
+    let ids = own(&config, "openai/");
+    assert!(ids.len() > 5 && own(&config, "anthropic/").is_empty(), "{ids:?}");
+    for id in &ids {
+        let route = &config.routes[id];
+        assert_eq!(route.lanes.len(), 1);
+        assert_eq!(route.lanes[0].name.as_str(), id, "the id is the lane");
+        // The price is that of the directory, under whose id the model is served too.
+        let known =
+            plain.catalog.iter().find(|model| model.lanes.iter().any(|lane| lane.name() == *id));
+        let known = known.unwrap_or_else(|| panic!("{id} is not in the directory"));
+        let served = &plain.routes[&known.id].lanes;
+        let served = served.iter().find(|lane| lane.name.as_str() == id).unwrap();
+        assert_eq!(route.lanes[0].prices, served.prices, "{id}");
+    }
+    // Models without a known price are not served, and plain ids stay as they were.
+    assert!(
+        !config.routes.contains_key("openai/unknown") && !config.routes.contains_key("openai/*")
+    );
+    assert_eq!(plain.catalog.iter().count() + ids.len(), config.catalog.iter().count());
+
+    let name = ids[0].strip_prefix("openai/").unwrap();
+    let text = format!(
+        "[models.\"*/*\"]\n[models.\"mine/*\"]\nlanes = [{{ lane = \"openai/*\", weight = 2 }}]\n\
+         [models.\"openai/{name}\"]\nlanes = [\"openai/{name}\"]\nprice = {{ input = \"1\", output = \"2\" }}\n"
+    );
+    let config = read(&text, &env).unwrap();
+    assert_eq!(own(&config, "openai/").len(), ids.len());
+    assert!(own(&config, "anthropic/").len() > 2);
+    assert_eq!(own(&config, "mine/").len(), ids.len());
+    let lane = &config.routes[&format!("mine/{name}")].lanes[0];
+    assert_eq!((lane.name.as_str(), lane.weight), (ids[0].as_str(), 2));
+    let written = &config.routes[&ids[0]].lanes[0].prices;
+    assert_ne!(**written, *lane.prices, "an entry of its own replaces that of the wildcard");
+
+    for (text, word) in [
+        ("[models.\"nobody/*\"]", "there is no provider `nobody`"),
+        ("[models.\"*\"]", "at the end of an id"),
+        ("[models.\"open*ai/*\"]", "at the end of an id"),
+        ("[models.\"openai/*\"]\nlanes = [\"openai/gpt-5\"]", "needs a wildcard at its end too"),
+        ("[models.\"openai/*\"]\naliases = [\"x\"]", "has none"),
+    ] {
+        let error = read(text, &env).err().unwrap_or_else(|| panic!("{text} is accepted"));
+        assert!(error.contains(word), "{text}: {error}");
+    }
+}
