@@ -77,7 +77,17 @@ fn groups_json(name: &str, parts: &[SessionPart], text: fn(&SessionPart) -> &Str
 }
 
 fn totals_json(totals: &SessionTotals) -> serde_json::Map<String, Value> {
-    let SessionTotals { begun, ended, calls, input, cache_read, output, thinking, cost } = totals;
+    let SessionTotals {
+        begun,
+        ended,
+        calls,
+        input,
+        cache_read,
+        output,
+        thinking,
+        cost,
+        absorbed: _,
+    } = totals;
     let fields = [
         ("calls", json!(calls)),
         (

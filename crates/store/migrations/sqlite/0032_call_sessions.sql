@@ -14,6 +14,7 @@ CREATE TABLE call_sessions (
     output     INTEGER NOT NULL,
     thinking   INTEGER NOT NULL,
     cost       INTEGER NOT NULL,
+    absorbed   INTEGER NOT NULL,
     PRIMARY KEY (session, key_id, model, lane)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX call_sessions_by_account ON call_sessions (account_id, ended);

@@ -10,8 +10,8 @@ use ledger::{
 };
 use proptest::prelude::*;
 use store::{
-    BudgetTerms, CallPosting, EntryFilter, GroupBy, KeyRecord, KeyTotal, Store, UsageFilter,
-    UsageStep,
+    BudgetTerms, CallPosting, EntryFilter, GroupBy, KeyRecord, KeyTotal, ObjectOwner, Store,
+    UsageFilter, UsageStep,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -260,8 +260,11 @@ async fn of_equal_knowledge_the_first_record_is_kept(database: Arc<TestDatabase>
 
 /// The settlements of one call: by another node, by its own journal, by its process.
 fn settlements(request_id: &str, key: &KeyRecord) -> [LedgerEntry; 3] {
-    let settled =
-        LedgerEntry { held: Some(Money::from_nanos(100)), ..entry(request_id, key, 70, 50) };
+    let settled = LedgerEntry {
+        held: Some(Money::from_nanos(100)),
+        session: request_id.into(),
+        ..entry(request_id, key, 70, 50)
+    };
     let guess = |cost: i64, lane: &str, knowledge| LedgerEntry {
         cost: Money::from_nanos(cost),
         lane: lane.into(),
@@ -317,6 +320,21 @@ async fn better_knowledge_corrects_in_any_order_and_any_number_of_times(
         assert!(postings.is_sorted_by(|a, b| a.knowledge < b.knowledge), "{postings:?}");
         assert_eq!(postings.iter().map(|posting| posting.cost).sum::<Money>(), best.cost);
         assert_eq!(postings.last().map(|last| last.knowledge), Some(best.knowledge));
+        // So do the sums of its session, at the lane of the best informed one alone.
+        let owner = ObjectOwner::key(&key.account_id, &key.id);
+        let parts = store.session_parts(Some(&owner), &run).await.unwrap();
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|part| (part.lane.as_str(), part.totals.calls, part.totals.cost))
+            .collect();
+        assert_eq!(parts, [(best.lane.as_str(), 1, best.cost)]);
+        let listed = store.sessions_since(Some(&owner), Micros::new(i64::MIN), 10).await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|one| (&*one.session, one.totals.cost)).collect();
+        assert_eq!(listed, [(run.as_str(), best.cost)]);
+        let other = ObjectOwner::key(&key.account_id, "another key");
+        assert!(store.session_parts(Some(&other), &run).await.unwrap().is_empty());
+        let other = ObjectOwner::account("another account");
+        assert!(store.session_parts(Some(&other), &run).await.unwrap().is_empty());
     });
     agreed(&store).await;
     is_proved(&store).await;
