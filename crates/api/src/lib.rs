@@ -8,6 +8,7 @@ mod agent_routes;
 mod cached_contents;
 mod catalog;
 mod chat;
+mod codex_catalog;
 mod connection_answers;
 mod conversations;
 mod embeddings;

@@ -8,6 +8,7 @@ use catalog::{Model, ModelCapabilities, ModelKind};
 use serde_json::{Value, json};
 use std::ops::Range;
 
+use super::codex_catalog;
 use super::query::{percent_decode, query_pairs};
 use crate::request::ApiRequest;
 use access::keys::ApiKey;
@@ -63,7 +64,14 @@ fn list_as(incoming: &ApiRequest, shape: ModelListShape) -> Result<Response, Api
     let data: Vec<Value> = shown.iter().map(|(id, model)| model_json(shape, id, model)).collect();
     let more = slice.end < models.len();
     let body = match shape {
-        ModelListShape::Chat => json!({ "object": "list", "data": data }),
+        ModelListShape::Chat => {
+            let mut list = json!({ "object": "list", "data": data });
+            let query = query_pairs(incoming.request.query());
+            if query.iter().any(|(name, _)| name == codex_catalog::VERSION_PARAMETER) {
+                list["models"] = codex_catalog::entries(shown).into();
+            }
+            list
+        }
         ModelListShape::Messages => json!({
             "data": data,
             "first_id": shown.first().map(|(id, _)| id),

@@ -6,6 +6,7 @@
 //! header; URLs come from [`ConsoleHost::public_url`].
 
 mod acting_for;
+mod agent_settings;
 mod assets;
 mod audit_csv;
 mod call_example;
@@ -42,6 +43,7 @@ mod throttle;
 mod totp;
 mod urls;
 
+pub use agent_settings::{AgentSettings, agent_settings};
 pub use audit_csv::{audit_csv_header, audit_csv_line};
 pub use csv::csv_line;
 pub use host::{ConsoleHost, HostError, HostFuture, IdentityProvider, MailMessage};

@@ -17,8 +17,8 @@ use crate::pages::admin::{
     providers, settings, system,
 };
 use crate::pages::{
-    account, authorize, calls, confirm, device, front, identity, keys, login, members, model,
-    models, overview, people, playground, reference, reset, second_step, setup, signup, team,
+    account, agents, authorize, calls, confirm, device, front, identity, keys, login, members,
+    model, models, overview, people, playground, reference, reset, second_step, sessions, setup, signup, team,
     teams, usage,
 };
 use crate::state::ConsoleState;
@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 116] = [
+static ROUTES: [PageRoute; 118] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -100,6 +100,8 @@ static ROUTES: [PageRoute; 116] = [
     route!(Setup   POST "/console/setup/{token}" => setup::claim),
     route!(Session GET  "/console" => overview::show),
     route!(Session GET  "/console/usage" => usage::show),
+    route!(Session GET  "/console/sessions" => sessions::show),
+    route!(Session GET  "/console/agents" => agents::show),
     route!(Session GET  "/console/calls" => calls::list),
     route!(Session GET  "/console/calls.csv" => calls::csv),
     route!(Session GET  "/console/calls/{id}" => calls::receipt),

@@ -176,6 +176,10 @@ fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
             div { dt { "Model" } dd { a.id href=(urls::model_page(&entry.model)) { bdi { (entry.model) } } } }
             div { dt { "Answered by" } dd { @if entry.lane.is_empty() { "none" } @else { bdi { (entry.lane) } } } }
             div { dt { "Key" } dd { bdi { (key) } } }
+            @if !entry.session.is_empty() {
+                @let page = format!("/console/sessions?id={}", urls::escape_value(&entry.session));
+                div { dt { "Session" } dd { a.id href=(page) { bdi { (entry.session) } } } }
+            }
             div { dt { "Format" } dd { (entry.dialect) @if entry.stream { ", streamed" } } }
             div { dt { "Status" } dd { (entry.status) ", " (entry.outcome.word()) } }
             div { dt { "Began" } dd { (display::timestamp(entry.started)) } }

@@ -3,6 +3,7 @@
 pub(crate) mod account;
 pub(crate) mod admin;
 mod agent_consent;
+pub(crate) mod agents;
 pub(crate) mod authorize;
 pub(crate) mod calls;
 pub(crate) mod confirm;
@@ -24,6 +25,7 @@ pub(crate) mod reference;
 pub(crate) mod reset;
 mod schema_fields;
 pub(crate) mod second_step;
+pub(crate) mod sessions;
 pub(crate) mod setup;
 pub(crate) mod signup;
 pub(crate) mod team;

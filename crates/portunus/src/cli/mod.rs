@@ -1,6 +1,7 @@
 //! The command line. Exit codes: 0 success, 1 failure, 2 wrong usage.
 
 mod account_terms;
+mod agents;
 mod audit;
 mod backup;
 mod check;
@@ -61,6 +62,14 @@ enum CliCommand {
     Users(users::UsersCommand),
     /// List the models this gateway serves
     Models,
+    /// Print the settings with which coding agents use this gateway
+    Agents {
+        /// Agent, such as claude-code, codex or opencode; all without one
+        agent: Option<String>,
+        /// API key to write into the settings
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+    },
     /// Show, update, remove and sign the bundle over the built-in model directory
     #[command(subcommand)]
     Directory(directory::DirectoryCommand),
@@ -138,6 +147,9 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
         CliCommand::Keys(command) => keys::run(&common, command).await,
         CliCommand::Users(command) => users::run(&common, command).await,
         CliCommand::Models => models::list(&common),
+        CliCommand::Agents { agent, key } => {
+            agents::print(&common, agent.as_deref(), key.as_deref())
+        }
         CliCommand::Directory(command) => directory::run(&common, command).await,
         CliCommand::Ledger(command) => ledger::run(&common, command).await,
         CliCommand::Audit(args) => audit::run(&common, args).await,

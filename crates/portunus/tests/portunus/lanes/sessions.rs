@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::until;
 
 use crate::money::key;
@@ -50,20 +51,19 @@ async fn a_session_that_moved_stays() {
     let mut moved = Vec::new();
     let good_again =
         || gateway.app.config().lane_health(gateway.app.ticks())[0].health.failure_streak == 0;
-    let mut number = 0;
+    let number = AtomicUsize::new(0);
+    let next = || number.fetch_add(1, Ordering::Relaxed);
     while a.requests().len() < 5 {
         let before = a.requests().len();
-        let session = format!("moved-{number}");
+        let session = format!("moved-{}", next());
         assert_eq!(lane_of(&gateway, &session).await, "b/x");
         if a.requests().len() > before {
             moved.push(session);
         }
-        number += 1;
-        assert!(number < 200, "no session has `a` for its own lane");
+        assert!(next() < 400, "no session has `a` for its own lane");
     }
     until("the lane is taken back", async || {
-        number += 1;
-        lane_of(&gateway, &format!("other-{number}")).await == "a/x" && good_again()
+        lane_of(&gateway, &format!("other-{}", next())).await == "a/x" && good_again()
     })
     .await;
     for session in moved {
@@ -106,6 +106,14 @@ async fn a_session_is_on_receipts_and_has_sums() {
         (list["data"].as_array().map(Vec::len), &list["data"][0]["id"]),
         (Some(1), &json!("run/7"))
     );
+    let admin = gateway.admin_key().await.to_owned();
+    let report = gateway.get("/api/admin/usage?by=session").key(&admin).send().await.json();
+    let group = &report["groups"][0];
+    assert_eq!((&report["by"], &group["group"]), (&json!("session"), &json!("run/7")), "{report}");
+    assert_eq!(group["used"]["cost_usd"], shown["cost_usd"]);
+    assert_eq!(report["total"]["calls"], 4, "calls without a session count in the total");
+    let got = gateway.get("/api/admin/usage?by=session&lane=a").key(&admin).send().await;
+    assert_eq!(got.status, 400);
     // Another key sees nothing of it.
     let other = key(&gateway, |_| {}).await;
     let got = gateway.get("/v1/sessions/run%2F7").key(&other).send().await;
@@ -131,4 +139,31 @@ async fn ids_of_any_length_are_taken_and_bounded() {
         let got = gateway.get(&format!("/v1/sessions/{session}")).send().await;
         assert_eq!(got.status, 404, "{session}: {}", got.text());
     }
+}
+
+#[tokio::test]
+async fn codex_gets_its_catalog() {
+    let gateway = TestGateway::start().await;
+    let plain = gateway.get("/v1/models").send().await.json();
+    assert_eq!(plain.get("models"), None);
+    let list = gateway.get("/v1/models?client_version=0.169.0").send().await.json();
+    assert_eq!(list["data"], plain["data"]);
+    let models = list["models"].as_array().unwrap();
+    let entry = models.iter().find(|model| model["slug"] == "demo-chat").unwrap();
+    // The fields without which Codex 0.169 refuses the whole list.
+    for field in [
+        "display_name",
+        "supported_reasoning_levels",
+        "shell_type",
+        "visibility",
+        "supported_in_api",
+        "priority",
+        "support_verbosity",
+        "truncation_policy",
+        "experimental_supported_tools",
+        "base_instructions",
+    ] {
+        assert!(!entry[field].is_null(), "{field}");
+    }
+    assert!(models.iter().all(|model| model["slug"] != "demo-embed"));
 }
