@@ -16,6 +16,8 @@ use crate::units::parse_duration;
 
 /// Time for one request to a server.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Concurrent requests to one offered server, and to all servers that callers name.
+const MAX_CONCURRENT_REQUESTS: usize = 1_024;
 /// Longest name of a server. It is a part of the names of its tools.
 const MAX_NAME_BYTES: usize = 32;
 
@@ -82,7 +84,8 @@ pub(super) fn check(
     let timeout = time.as_deref().map_or(Ok(DEFAULT_TIMEOUT), parse_duration);
     let timeout = timeout.map_err(|why| FieldError::new("mcp.time", why))?;
     let limits = FetchLimits { timeout, ..*media.fetcher.limits() };
-    let fetcher = |guard| MediaFetcher::new(guard, outbound, limits);
+    let fetcher =
+        |guard| MediaFetcher::new(guard, outbound, limits).with_places(MAX_CONCURRENT_REQUESTS);
     let remote = remote.unwrap_or(true).then(|| fetcher(media.fetcher.guard().clone()));
     let mut checked = BTreeMap::new();
     for (name, raw) in servers {

@@ -3,7 +3,7 @@
 use access::keys::{ApiKey, FoundKey};
 use access::limits::Admission;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, ChatRequest, ErrorKind, SharedText};
+use canon::{ApiError, ChatRequest, ErrorKind, SharedText, WireFormat};
 use config::Config;
 use dialects::json::BodyEdit;
 use dialects::{
@@ -73,6 +73,8 @@ pub struct Call {
     pub(crate) parsed: Mutex<Option<Box<ChatRequest>>>,
     /// Cached content of the body that has a copy at a provider.
     pub cache: Option<Arc<CacheUse>>,
+    /// True if it is one turn of an answer that has several.
+    pub(crate) is_turn: bool,
     /// Edits of the body for providers of the caller's format.
     pub edits: Vec<BodyEdit>,
     /// True if the reply is parsed and rewritten even where the formats agree.
@@ -180,6 +182,7 @@ impl Call {
             own_paths: None,
             parsed: Mutex::new(None),
             cache: None,
+            is_turn: false,
             edits: Vec::new(),
             rewrite_reply: false,
             progress: None,
@@ -192,6 +195,16 @@ impl Call {
             in_flight_slot: Arc::new(slot),
             sent: Arc::default(),
         }))
+    }
+
+    /// Returns true if the gateway asks MCP servers for the call where no lane does: its format has words for
+    /// them, and it is not a turn in which they are asked already.
+    pub(super) fn may_ask_servers(&self) -> bool {
+        let has_words = match self.dialect.origin() {
+            WireFormat::Responses | WireFormat::Messages | WireFormat::Native => true,
+            WireFormat::Chat | WireFormat::Images => false,
+        };
+        has_words && !self.is_dry_run() && !self.is_turn
     }
 
     /// Returns the call of one turn of an answer that has several: with a body of its own, the current state
@@ -222,6 +235,7 @@ impl Call {
             own_paths: None,
             parsed: Mutex::new(None),
             cache: None,
+            is_turn: true,
             edits: Vec::new(),
             rewrite_reply: self.rewrite_reply,
             continued_session: self.continued_session.clone(),

@@ -190,7 +190,7 @@ fn find_unmet(call: &Call, needs: &RequestNeeds, route: &Route) -> Result<(), Ap
         return Err(ApiError::invalid(path, message));
     }
     // The gateway asks the servers where no lane does.
-    let lowered = needs.without_tool(ToolKind::Mcp);
+    let lowered = if call.may_ask_servers() { needs.without_tool(ToolKind::Mcp) } else { None };
     let needs = lowered.as_ref().unwrap_or(needs);
     let judge = LaneJudge::new(call, route, may_drop_media(call, route));
     let own_lanes = route.lanes.iter().filter(|lane| lane.served_model.id == route.model.id);

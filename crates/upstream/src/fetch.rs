@@ -136,6 +136,12 @@ impl MediaFetcher {
         Self { resolver, ..self }
     }
 
+    /// Replaces the number of concurrent fetches.
+    #[must_use]
+    pub fn with_places(self, places: usize) -> Self {
+        Self { permits: Arc::new(Semaphore::new(places)), ..self }
+    }
+
     /// Returns the guard.
     pub const fn guard(&self) -> &AddressGuard {
         &self.guard

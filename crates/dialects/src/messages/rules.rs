@@ -149,7 +149,13 @@ fn add_media(
             | MessagesBlock::Thinking(_)
             | MessagesBlock::Redacted(_)
             | MessagesBlock::ToolUse(_) => {}
-            MessagesBlock::Unknown(fields) => add_undescribed(needs, fields, || path(at)),
+            MessagesBlock::Unknown(fields) => {
+                // Blocks of an earlier answer with servers.
+                if fields.text("type").is_some_and(|kind| kind.starts_with("mcp_tool_")) {
+                    needs.add_tool(MCP_SERVERS, || path(at));
+                }
+                add_undescribed(needs, fields, || path(at));
+            }
         }
     }
 }

@@ -95,7 +95,12 @@ fn needs(view: &ResponsesRequestView<'_>) -> RequestNeeds {
                 continue;
             }
             ResponsesItem::Unknown(fields) => {
-                if fields.text("type").as_deref() == Some(SCREENSHOT_ITEM) {
+                let kind = fields.text("type");
+                // Items of an earlier answer with servers.
+                if kind.as_deref().is_some_and(|kind| kind.starts_with("mcp_")) {
+                    needs.add_tool("mcp", || format!("input[{at}]"));
+                }
+                if kind.as_deref() == Some(SCREENSHOT_ITEM) {
                     let output = fields.get("output").map(read_raw::<ResponsesScreenshot<'_>>);
                     let url = output.and_then(Result::ok).and_then(|output| output.image_url);
                     let path = || format!("input[{at}].output");

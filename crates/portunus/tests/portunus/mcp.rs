@@ -229,7 +229,12 @@ async fn calls_end_at_their_limit() {
     assert_eq!(server.requests().len(), 4, "{}", got.text());
     let last = model.requests().last().unwrap().json();
     assert_eq!(last["tool_choice"], "none", "{last}");
-    assert!(model.requests().len() <= 6, "{}", model.requests().len());
+    assert_eq!(model.requests().len(), 4, "three turns with a call, and one that must not call");
+    assert_eq!(got.status, 200, "{}", got.text());
+    let server = ScriptedProvider::start(vec![listing(), sunny()]).await;
+    let got = gateway.post("/v1/messages", &messages_request("m", &server, false)).send().await;
+    assert_eq!(got.json()["stop_reason"], "pause_turn", "{}", got.text());
+    assert_eq!(server.requests().len(), 17, "16 calls by default");
 }
 
 #[tokio::test]
@@ -396,4 +401,99 @@ async fn a_client_without_a_key_finds_the_authorization_server() {
     let told = gateway.get(path).without_key().send().await.json();
     assert_eq!(told["resource"], format!("{own}/mcp"));
     assert_eq!(told["authorization_servers"][0], own);
+}
+
+#[tokio::test]
+async fn an_earlier_answer_with_servers_is_history_for_every_model() {
+    let gateway = gateway("").await;
+    for (model, stream) in [("demo-chat", true), ("demo-responses", false), ("demo-messages", true)]
+    {
+        let server = ScriptedProvider::start(vec![listing(), sunny()]).await;
+        let request = responses_request(model, &server, stream);
+        let first = gateway.post("/v1/responses", &request).send().await;
+        let id = match stream {
+            true => event(&first, "response.completed")["response"]["id"].clone(),
+            false => first.json()["id"].clone(),
+        };
+        for has_tools in [true, false] {
+            let mut next = responses_request(model, &server, false);
+            next["previous_response_id"] = id.clone();
+            next["input"] = json!("Thanks.");
+            if !has_tools {
+                next.as_object_mut().unwrap().remove("tools");
+            }
+            let got = gateway.post("/v1/responses", &next).send().await;
+            assert_eq!(got.status, 200, "{model}: {}", got.text());
+            assert_eq!(server.requests().len(), 2, "a list in the history is not asked for again");
+        }
+    }
+}
+
+#[tokio::test]
+async fn native_callers_see_what_the_model_says_in_the_end() {
+    for model in ["demo-chat", "demo-native"] {
+        let gateway = gateway("").await;
+        let server = ScriptedProvider::start(vec![listing(), sunny()]).await;
+        let transport = json!({ "url": server.url, "headers": { "authorization": "Bearer x" } });
+        let request = json!({
+            "contents": [{ "role": "user", "parts": [{ "text": QUESTION }] }],
+            "tools": [{ "mcpServers": [{ "name": "wx", "streamableHttpTransport": transport }] }],
+        });
+        let path = format!("/v1beta/models/{model}:generateContent");
+        let got = gateway.post(&path, &request).send().await;
+        assert_eq!(got.status, 200, "{model}: {}", got.text());
+        assert!(got.text().contains("sunny"), "{}", got.text());
+        assert!(!got.text().contains("functionCall"), "{}", got.text());
+        for (end, is_array) in [("?alt=sse", false), ("", true)] {
+            server.set_answers(vec![listing(), sunny()]);
+            let path = format!("/v1beta/models/{model}:streamGenerateContent{end}");
+            let got = gateway.post(&path, &request).send().await;
+            assert_eq!(got.text().matches("finishReason").count(), 1, "{}", got.text());
+            if is_array {
+                assert!(got.json().as_array().is_some_and(|all| all.len() > 2), "{}", got.text());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_an_earlier_version_gets_a_handshake() {
+    let refusal = json!({ "jsonrpc": "2.0", "id": "server-error",
+                          "error": { "code": -32600, "message": "Missing session ID" } });
+    let hello = json!({ "jsonrpc": "2.0", "id": 2, "result": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "serverInfo": { "name": "s", "version": "1" } } })
+    .to_string();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: s-1\r\n\
+         content-length: {}\r\n\r\n",
+        hello.len()
+    );
+    let note = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
+    let events = |id: u64, result: Value| {
+        let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        sse(&[&note.to_string(), &answer.to_string()])
+    };
+    let server = ScriptedProvider::start(vec![
+        reply(400, "application/json", &refusal.to_string()),
+        vec![AnswerStep::Bytes(format!("{head}{hello}").into_bytes())],
+        reply(202, "text/plain", ""),
+        events(3, json!({ "tools": [weather_tool()] })),
+        events(4, json!({ "content": [{ "type": "text", "text": "It is sunny in Paris" }] })),
+    ])
+    .await;
+    let gateway = gateway("").await;
+    let request = responses_request("demo-chat", &server, false);
+    let got = gateway.post("/v1/responses", &request).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    assert!(got.text().contains("It is sunny in Paris"), "{}", got.text());
+    let asked = server.requests();
+    let methods: Vec<_> = asked.iter().map(|asked| asked.json()["method"].clone()).collect();
+    let want =
+        ["tools/list", "initialize", "notifications/initialized", "tools/list", "tools/call"];
+    assert_eq!(methods, want);
+    for later in asked.iter().skip(2) {
+        assert!(later.head.contains("mcp-session-id: s-1"), "{}", later.head);
+        assert!(later.head.contains("mcp-protocol-version: 2025-06-18"), "{}", later.head);
+    }
 }

@@ -81,12 +81,12 @@ pub(super) struct BenchServer {
 #[derive(Default)]
 pub(super) struct ToolBench {
     pub(super) servers: Vec<BenchServer>,
-    functions: HashMap<String, ToolPlace>,
+    functions: HashMap<String, BenchPlace>,
     names: HashMap<(usize, String), String>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ToolPlace {
+struct BenchPlace {
     server: usize,
     tool: usize,
 }
@@ -101,14 +101,14 @@ pub(super) struct BenchTool<'b> {
 
 /// Result of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct CallOutcome {
+pub(super) struct ToolOutcome {
     /// Text for the model.
     pub(super) text: String,
     /// Reason of the failure in the words of the responses format, if it failed.
     pub(super) error: Option<Value>,
 }
 
-impl CallOutcome {
+impl ToolOutcome {
     /// Failure of the call itself, not of its server.
     pub(super) fn refused(why: &str) -> Self {
         let error = json!({ "type": "mcp_protocol_error", "code": -32602, "message": why });
@@ -149,7 +149,7 @@ impl ToolBench {
             for (tool, listed) in own.tools.iter().enumerate() {
                 let name = free_name(&function_name(&own.label, &listed.name), &taken);
                 taken.insert(name.clone());
-                self.functions.insert(name.clone(), ToolPlace { server, tool });
+                self.functions.insert(name.clone(), BenchPlace { server, tool });
                 self.names.insert((server, listed.name.clone()), name);
             }
         }
@@ -183,18 +183,18 @@ impl ToolBench {
 
     /// Calls the tool behind a function with arguments in JSON. A failure is a result too: the model reads
     /// it.
-    pub(super) async fn call(&mut self, function: &str, arguments: &str) -> CallOutcome {
+    pub(super) async fn call(&mut self, function: &str, arguments: &str) -> ToolOutcome {
         let place = self.functions.get(function).copied();
         let server = place.and_then(|place| self.servers.get_mut(place.server));
         let (Some(place), Some(server)) = (place, server) else {
-            return CallOutcome::refused("there is no such tool");
+            return ToolOutcome::refused("there is no such tool");
         };
         let Some(tool) = server.tools.get(place.tool) else {
-            return CallOutcome::refused("there is no such tool");
+            return ToolOutcome::refused("there is no such tool");
         };
         let text = if arguments.trim().is_empty() { "{}" } else { arguments };
         let Ok(arguments) = dialects::json::read::<Map<String, Value>>(text) else {
-            return CallOutcome::refused("the arguments are not a JSON object");
+            return ToolOutcome::refused("the arguments are not a JSON object");
         };
         if !server.is_connected {
             if let Err(error) = server.client.connect().await {
@@ -237,7 +237,7 @@ fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
-fn failure(label: &str, error: &McpError) -> CallOutcome {
+fn failure(label: &str, error: &McpError) -> ToolOutcome {
     note_failure(label, error);
     let error_value = match error {
         McpError::Status(status) => {
@@ -255,13 +255,13 @@ fn failure(label: &str, error: &McpError) -> CallOutcome {
         }
     };
     let text = format!("The tool failed: the server `{}` cannot be used, {error}.", shown(label));
-    CallOutcome { text, error: Some(error_value) }
+    ToolOutcome { text, error: Some(error_value) }
 }
 
 /// Reads the result of a tool.
-fn read_result(result: &Map<String, Value>) -> CallOutcome {
+fn read_result(result: &Map<String, Value>) -> ToolOutcome {
     if result.get("resultType").and_then(Value::as_str) == Some("input_required") {
-        return CallOutcome::refused("the tool asks for more input, which cannot be given here");
+        return ToolOutcome::refused("the tool asks for more input, which cannot be given here");
     }
     let content = result.get("content").and_then(Value::as_array);
     let mut texts: Vec<String> = content.into_iter().flatten().map(content_text).collect();
@@ -273,7 +273,7 @@ fn read_result(result: &Map<String, Value>) -> CallOutcome {
     let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
     let error = is_error
         .then(|| json!({ "type": "mcp_tool_execution_error", "content": result.get("content") }));
-    CallOutcome { text: texts.join("\n"), error }
+    ToolOutcome { text: texts.join("\n"), error }
 }
 
 /// Returns one part of a result as text. Media are named, not sent: their formats differ by model.

@@ -8,12 +8,12 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-use super::bench::{CallOutcome, NamedServer, ToolBench, ToolFilter};
+use super::bench::{NamedServer, ToolBench, ToolFilter, ToolOutcome};
 use super::client::McpTool;
 use super::messages_history::lower_history;
 use super::named_servers::{add_token, remote_endpoint};
 use super::turn_format::{
-    FunctionUse, TurnEnd, TurnFormat, add_numbers, take_list, text, write_event,
+    FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text, write_event,
 };
 use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
 use crate::call::Call;
@@ -58,14 +58,22 @@ pub(super) async fn open(
         body.shift_remove("tool_choice");
     }
     let streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
+    let messages = lower_history(messages, &bench);
+    let mut ids = UsedCallIds::default();
+    let blocks = messages.iter().filter_map(|message| message.get("content")?.as_array());
+    blocks.flatten().filter(|block| text(block, "type") == "tool_use").for_each(|block| {
+        ids.claim(text(block, "id"));
+    });
     let format = MessagesTurns {
+        stamp: call.reply_stamp().id,
+        ids,
         body,
-        messages: lower_history(messages, &bench),
+        messages,
         content: Vec::new(),
         usage: Value::Null,
         has_started: false,
         turns: 0,
-        turn: TurnState::default(),
+        turn: MessagesTurnState::default(),
         results: Vec::new(),
         id: None,
     };
@@ -214,6 +222,10 @@ fn lower_tools(tools: Vec<Value>, servers: &[Value], bench: &ToolBench) -> Vec<V
 
 /// Turns in the messages format.
 struct MessagesTurns {
+    /// Begins the ids of the uses that the gateway shows.
+    stamp: String,
+    /// Ids of the uses of the model.
+    ids: UsedCallIds,
     /// Request without its messages.
     body: Map<String, Value>,
     messages: Vec<Value>,
@@ -222,7 +234,7 @@ struct MessagesTurns {
     usage: Value,
     has_started: bool,
     turns: usize,
-    turn: TurnState,
+    turn: MessagesTurnState,
     /// Results for the next turn.
     results: Vec<Value>,
     id: Option<Value>,
@@ -230,7 +242,7 @@ struct MessagesTurns {
 
 /// Turn that runs.
 #[derive(Default)]
-struct TurnState {
+struct MessagesTurnState {
     /// Blocks of the caller before the turn.
     base: usize,
     /// Blocks of the turn as they grow.
@@ -240,15 +252,17 @@ struct TurnState {
     /// The message, without its content.
     message: Map<String, Value>,
     is_ended: bool,
+    /// Ids that the caller sees, by those of the uses.
+    shown: HashMap<String, Value>,
 }
 
 impl MessagesTurns {
-    /// Returns the block of a use for the caller, if it is one of a server.
-    fn raise_use(bench: &ToolBench, block: &Value) -> Option<Value> {
+    /// Returns the block of a use for the caller, if it is one of a server. `index` is its place in the turn.
+    fn raise_use(&self, bench: &ToolBench, block: &Value, index: usize) -> Option<Value> {
         let tool = bench.find(text(block, "name")).filter(|_| text(block, "type") == "tool_use")?;
         Some(json!({
             "type": "mcp_tool_use",
-            "id": outer_id(text(block, "id")),
+            "id": format!("mcptoolu_{}{:02}{index:02}", self.stamp, self.turns),
             "name": tool.name,
             "server_name": tool.label,
             "input": block.get("input").cloned().unwrap_or_else(|| json!({})),
@@ -292,18 +306,13 @@ impl MessagesTurns {
     }
 }
 
-/// Returns the id of a use for the caller.
-fn outer_id(id: &str) -> String {
-    format!("mcptoolu_{}", id.strip_prefix("toolu_").unwrap_or(id))
-}
-
 impl TurnFormat for MessagesTurns {
     fn next_body(&mut self, may_call: bool) -> Value {
         if !self.results.is_empty() {
             let results = std::mem::take(&mut self.results);
             self.messages.push(json!({ "role": "user", "content": results }));
         }
-        self.turn = TurnState { base: self.content.len(), ..TurnState::default() };
+        self.turn = MessagesTurnState { base: self.content.len(), ..MessagesTurnState::default() };
         let mut body = self.body.clone();
         body.insert("messages".to_owned(), Value::from(self.messages.clone()));
         if body.contains_key("tools") {
@@ -348,7 +357,7 @@ impl TurnFormat for MessagesTurns {
             }
             "content_block_start" => {
                 let block = event.get("content_block").cloned().unwrap_or_default();
-                if let Some(raised) = Self::raise_use(bench, &block)
+                if let Some(raised) = self.raise_use(bench, &block, index)
                     && let Some(place) = event.get_mut("content_block")
                 {
                     *place = raised;
@@ -409,23 +418,28 @@ impl TurnFormat for MessagesTurns {
         let stop = self.turn.message.get("stop_reason").and_then(Value::as_str);
         let calls_tools = stop == Some("tool_use");
         let mut end = TurnEnd { uses: Vec::new(), is_last: !calls_tools };
-        for block in &blocks {
-            match Self::raise_use(bench, block) {
-                Some(raised) => {
-                    self.content.push(raised);
-                    if calls_tools {
-                        end.uses.push(FunctionUse {
-                            id: text(block, "id").to_owned(),
-                            function: text(block, "name").to_owned(),
-                            arguments: block.get("input").map(Value::to_string).unwrap_or_default(),
-                        });
-                    }
-                }
-                None => {
-                    end.is_last |= text(block, "type") == "tool_use";
-                    self.content.push(block.clone());
-                }
+        for (index, block) in blocks.iter_mut().enumerate() {
+            let Some(raised) = self.raise_use(bench, block, index) else {
+                end.is_last |= text(block, "type") == "tool_use";
+                self.content.push(block.clone());
+                continue;
+            };
+            let id = self.ids.claim(text(block, "id"));
+            self.turn.shown.insert(id.clone(), raised.get("id").cloned().unwrap_or_default());
+            self.content.push(raised);
+            if let Some(place) = block.get_mut("id") {
+                *place = Value::from(id.clone());
             }
+            if calls_tools {
+                let function = text(block, "name").to_owned();
+                let arguments = block.get("input").map(Value::to_string).unwrap_or_default();
+                end.uses.push(FunctionUse { id, function, arguments });
+            }
+        }
+        let is_paused = calls_tools && !end.is_last;
+        if is_paused && !end.uses.is_empty() {
+            // Read only if there is no other turn: the caller may go on by sending the answer back.
+            self.turn.message.insert("stop_reason".to_owned(), json!("pause_turn"));
         }
         self.messages.push(json!({ "role": "assistant", "content": blocks }));
         Ok(end)
@@ -435,10 +449,10 @@ impl TurnFormat for MessagesTurns {
         &mut self,
         _bench: &ToolBench,
         call: &FunctionUse,
-        outcome: CallOutcome,
+        outcome: ToolOutcome,
         out: &mut Vec<u8>,
     ) {
-        let CallOutcome { text, error } = outcome;
+        let ToolOutcome { text, error } = outcome;
         let content = json!([{ "type": "text", "text": text }]);
         let is_error = error.is_some();
         self.results.push(json!({
@@ -446,7 +460,7 @@ impl TurnFormat for MessagesTurns {
             "content": if text.is_empty() { json!([]) } else { content.clone() },
         }));
         let block = json!({
-            "type": "mcp_tool_result", "tool_use_id": outer_id(&call.id), "is_error": is_error,
+            "type": "mcp_tool_result", "tool_use_id": self.turn.shown.get(&call.id), "is_error": is_error,
             "content": content,
         });
         let index = self.content.len();

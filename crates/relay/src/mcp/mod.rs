@@ -31,7 +31,6 @@ use crate::route;
 pub(super) fn is_needed(call: &Call, facts: &RequestFacts) -> bool {
     !facts.needs.is_empty()
         && facts.needs.iter().any(|need| need.kind == NeedKind::Tool(ToolKind::Mcp))
-        && turns::has_spelling(call.dialect.origin())
-        && !call.is_dry_run()
+        && call.may_ask_servers()
         && !route::lane_asks_servers(call, facts)
 }

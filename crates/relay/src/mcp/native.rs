@@ -5,9 +5,11 @@ use canon::{ApiError, ErrorKind};
 use dialects::StreamFrame;
 use serde_json::{Map, Value, json};
 
-use super::bench::{CallOutcome, NamedServer, ToolBench, ToolFilter};
+use super::bench::{NamedServer, ToolBench, ToolFilter, ToolOutcome};
 use super::named_servers::{read_headers, remote_endpoint};
-use super::turn_format::{FunctionUse, TurnEnd, TurnFormat, add_numbers, take_list, text};
+use super::turn_format::{
+    FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text,
+};
 use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
 use crate::call::Call;
 
@@ -39,12 +41,13 @@ pub(super) async fn open(
         body.insert("tools".to_owned(), Value::from(tools));
     }
     let format = NativeTurns {
+        ids: UsedCallIds::default(),
         body,
         contents,
         parts: Vec::new(),
         usage: Value::Null,
         turns: 0,
-        turn: TurnState::default(),
+        turn: NativeTurn::default(),
         results: Vec::new(),
         is_array: call.target.json_array,
         written: 0,
@@ -109,6 +112,8 @@ fn lower_tools(tools: Vec<Value>, bench: &ToolBench) -> Vec<Value> {
 
 /// Turns in the native format.
 struct NativeTurns {
+    /// Ids of the calls of the model. Most have none.
+    ids: UsedCallIds,
     /// Request without its contents.
     body: Map<String, Value>,
     contents: Vec<Value>,
@@ -116,7 +121,7 @@ struct NativeTurns {
     parts: Vec<Value>,
     usage: Value,
     turns: usize,
-    turn: TurnState,
+    turn: NativeTurn,
     /// Results for the next turn.
     results: Vec<Value>,
     /// True if the stream is one JSON array.
@@ -127,7 +132,7 @@ struct NativeTurns {
 
 /// Turn that runs.
 #[derive(Default)]
-struct TurnState {
+struct NativeTurn {
     /// All parts.
     parts: Vec<Value>,
     usage: Option<Value>,
@@ -205,7 +210,7 @@ impl TurnFormat for NativeTurns {
             let results = std::mem::take(&mut self.results);
             self.contents.push(json!({ "role": "user", "parts": results }));
         }
-        self.turn = TurnState::default();
+        self.turn = NativeTurn::default();
         let mut body = self.body.clone();
         body.insert("contents".to_owned(), Value::from(self.contents.clone()));
         let name = if body.contains_key("tool_config") { "tool_config" } else { "toolConfig" };
@@ -255,21 +260,26 @@ impl TurnFormat for NativeTurns {
         if let Some(usage) = &self.turn.usage {
             add_numbers(&mut self.usage, usage);
         }
-        let parts = std::mem::take(&mut self.turn.parts);
+        let mut parts = std::mem::take(&mut self.turn.parts);
         let mut end = TurnEnd::default();
-        for (at, part) in parts.iter().enumerate() {
-            let Some(call) = field(part, "functionCall", "function_call") else { continue };
-            match server_function(bench, part) {
-                None => end.is_last = true,
-                Some(_) => end.uses.push(FunctionUse {
-                    id: call
-                        .get("id")
-                        .and_then(Value::as_str)
-                        .map_or_else(|| format!("{at}"), str::to_owned),
-                    function: text(call, "name").to_owned(),
-                    arguments: call.get("args").map(Value::to_string).unwrap_or_default(),
-                }),
+        for part in &mut parts {
+            let is_server = server_function(bench, part).is_some();
+            let name =
+                if part.get("functionCall").is_some() { "functionCall" } else { "function_call" };
+            let Some(call) = part.get_mut(name) else { continue };
+            if !is_server {
+                end.is_last = true;
+                continue;
             }
+            let id = call.get("id").and_then(Value::as_str).map(|id| self.ids.claim(id));
+            if let (Some(id), Some(place)) = (&id, call.get_mut("id")) {
+                *place = Value::from(id.clone());
+            }
+            end.uses.push(FunctionUse {
+                id: id.unwrap_or_default(),
+                function: text(call, "name").to_owned(),
+                arguments: call.get("args").map(Value::to_string).unwrap_or_default(),
+            });
         }
         if end.is_last {
             // The caller could not send the results back, so nothing is called beside its own functions.
@@ -283,14 +293,13 @@ impl TurnFormat for NativeTurns {
         &mut self,
         _bench: &ToolBench,
         call: &FunctionUse,
-        outcome: CallOutcome,
+        outcome: ToolOutcome,
         _out: &mut Vec<u8>,
     ) {
-        let CallOutcome { text, error } = outcome;
+        let ToolOutcome { text, error } = outcome;
         let name = if error.is_some() { "error" } else { "output" };
         let mut response = json!({ "name": call.function, "response": { name: text } });
-        let has_id = call.id.parse::<usize>().is_err();
-        if let Some(response) = response.as_object_mut().filter(|_| has_id) {
+        if let Some(response) = response.as_object_mut().filter(|_| !call.id.is_empty()) {
             response.insert("id".to_owned(), Value::from(call.id.clone()));
         }
         self.results.push(json!({ "functionResponse": response }));

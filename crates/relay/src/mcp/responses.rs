@@ -7,13 +7,14 @@ use dialects::StreamFrame;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-use super::bench::{CallOutcome, ToolBench};
+use super::bench::{ToolBench, ToolOutcome};
 use super::responses_history::lower_history;
 use super::responses_request::{
-    is_server, keep_reasoning, listed_items, lower_choice, lower_tools, read_server,
+    check_added_tools, is_server, keep_reasoning, listed_items, lower_choice, lower_tools,
+    read_server,
 };
 use super::turn_format::{
-    FunctionUse, TurnEnd, TurnFormat, add_numbers, take_list, text, write_event,
+    FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text, write_event,
 };
 use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
 use crate::call::Call;
@@ -29,6 +30,7 @@ pub(super) async fn open(
         Some(Value::String(text)) => vec![json!({ "role": "user", "content": text })],
         Some(_) | None => Vec::new(),
     };
+    check_added_tools(&input)?;
     let mut servers = Vec::new();
     for (at, tool) in tools.iter().enumerate().filter(|(_, tool)| is_server(tool)) {
         servers.push(read_server(call, tool, at, &input)?);
@@ -49,17 +51,24 @@ pub(super) async fn open(
     keep_reasoning(&mut body);
     let streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
     let (input, approved) = lower_history(input, &bench)?;
+    let stamp = call.reply_stamp().id;
+    let mut ids = UsedCallIds::default();
+    input.iter().filter(|item| text(item, "type") == "function_call").for_each(|item| {
+        ids.claim(text(item, "call_id"));
+    });
     let format = ResponsesTurns {
+        output: listed_items(&bench, &stamp),
+        stamp,
+        ids,
         body,
         input,
         approved,
         echo,
-        output: listed_items(&bench, &call.reply_stamp().id),
         usage: Value::Null,
         sequence: 0,
         has_started: false,
         turns: 0,
-        turn: TurnState::default(),
+        turn: ResponsesTurn::default(),
         first_id: None,
     };
     let max_calls = max_calls.unwrap_or(DEFAULT_MAX_CALLS);
@@ -77,6 +86,10 @@ struct EchoedFields {
 
 /// Turns in the responses format.
 struct ResponsesTurns {
+    /// Begins the ids of the items that the gateway makes.
+    stamp: String,
+    /// Ids of the calls of the model.
+    ids: UsedCallIds,
     /// Request without its input.
     body: Map<String, Value>,
     input: Vec<Value>,
@@ -88,13 +101,13 @@ struct ResponsesTurns {
     sequence: u64,
     has_started: bool,
     turns: usize,
-    turn: TurnState,
+    turn: ResponsesTurn,
     first_id: Option<Value>,
 }
 
 /// Turn that runs.
 #[derive(Default)]
-struct TurnState {
+struct ResponsesTurn {
     /// Items of the caller before the turn.
     base: usize,
     /// Items that are calls of servers, by their index in the turn, with their id for the caller.
@@ -113,13 +126,17 @@ struct McpItem {
 }
 
 impl ResponsesTurns {
-    fn event(&mut self, name: &str, mut fields: Value, out: &mut Vec<u8>) {
-        if let Some(fields) = fields.as_object_mut() {
-            fields.insert("type".to_owned(), Value::from(name));
-            fields.insert("sequence_number".to_owned(), Value::from(self.sequence));
+    /// Writes an event. Readers look for its type at the beginning.
+    fn event(&mut self, name: &str, fields: Value, out: &mut Vec<u8>) {
+        let mut event = Map::new();
+        event.insert("type".to_owned(), Value::from(name));
+        event.insert("sequence_number".to_owned(), Value::from(self.sequence));
+        if let Value::Object(fields) = fields {
+            let is_own = |name: &str| matches!(name, "type" | "sequence_number");
+            event.extend(fields.into_iter().filter(|(name, _)| !is_own(name)));
         }
         self.sequence += 1;
-        write_event(name, &fields, out);
+        write_event(name, &Value::Object(event), out);
     }
 
     /// Replaces the fields of a response of the turn by those of the whole answer.
@@ -185,15 +202,14 @@ impl ResponsesTurns {
         })
     }
 
-    /// Recognises an item that calls a server.
-    fn recognise(bench: &ToolBench, item: &Value) -> Option<McpItem> {
+    /// Recognises an item that calls a server, by its place in the turn.
+    fn recognise(&self, bench: &ToolBench, item: &Value, index: u64) -> Option<McpItem> {
         if text(item, "type") != "function_call" {
             return None;
         }
         let tool = bench.find(text(item, "name"))?;
-        let id = item.get("id").and_then(Value::as_str).unwrap_or_else(|| text(item, "call_id"));
         let kind = if tool.needs_approval { "mcpr" } else { "mcp" };
-        let id = format!("{kind}_{}", id.strip_prefix("fc_").unwrap_or(id));
+        let id = format!("{kind}_{}{:02}{index:02}", self.stamp, self.turns);
         Some(McpItem { id, needs_approval: tool.needs_approval })
     }
 
@@ -243,7 +259,7 @@ impl TurnFormat for ResponsesTurns {
     }
 
     fn next_body(&mut self, may_call: bool) -> Value {
-        self.turn = TurnState { base: self.output.len(), ..TurnState::default() };
+        self.turn = ResponsesTurn { base: self.output.len(), ..ResponsesTurn::default() };
         let mut body = self.body.clone();
         body.insert("input".to_owned(), Value::from(self.input.clone()));
         let is_none = body.get("tool_choice").is_some_and(|choice| choice == "none");
@@ -301,7 +317,8 @@ impl TurnFormat for ResponsesTurns {
                     return Ok(());
                 };
                 if name == "response.output_item.added"
-                    && let Some(known) = event.get("item").and_then(|i| Self::recognise(bench, i))
+                    && let Some(item) = event.get("item")
+                    && let Some(known) = self.recognise(bench, item, index)
                 {
                     self.turn.calls.insert(index, known);
                 }
@@ -334,12 +351,15 @@ impl TurnFormat for ResponsesTurns {
         }
         let is_complete = ended.get("status").is_none_or(|status| status == "completed");
         let mut end = TurnEnd { uses: Vec::new(), is_last: !is_complete };
-        for item in items {
-            if let Some(known) = Self::recognise(bench, &item) {
+        for (index, mut item) in items.into_iter().enumerate() {
+            if let Some(known) = self.recognise(bench, &item, index as u64) {
                 self.output.push(Self::call_item(bench, &item, &known));
                 end.is_last |= known.needs_approval;
                 if !known.needs_approval && is_complete {
-                    let id = text(&item, "call_id").to_owned();
+                    let id = self.ids.claim(text(&item, "call_id"));
+                    if let Some(place) = item.get_mut("call_id") {
+                        *place = Value::from(id.clone());
+                    }
                     self.turn.running.insert(id.clone(), self.output.len() - 1);
                     let function = text(&item, "name").to_owned();
                     let arguments = text(&item, "arguments").to_owned();
@@ -359,10 +379,10 @@ impl TurnFormat for ResponsesTurns {
         &mut self,
         bench: &ToolBench,
         call: &FunctionUse,
-        outcome: CallOutcome,
+        outcome: ToolOutcome,
         out: &mut Vec<u8>,
     ) {
-        let CallOutcome { text: result, error } = outcome;
+        let ToolOutcome { text: result, error } = outcome;
         let approved = self.approved.iter().find(|(approved, _)| approved == call);
         if let Some((_, request)) = approved.filter(|_| self.turns == 0) {
             let (label, name) =

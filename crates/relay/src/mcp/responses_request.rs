@@ -44,7 +44,10 @@ pub(super) fn read_server(
             let path = field("connector_id");
             let server = offered_server(call, &path, connector)?;
             allowed.push(ToolFilter::Offered(Arc::clone(server)));
-            (offered_endpoint(&call.config.mcp, server), path)
+            let mut endpoint = offered_endpoint(&call.config.mcp, server);
+            // The caller's own token takes the place of the operator's.
+            endpoint.headers.extend(headers);
+            (endpoint, path)
         }
         (url, _) => {
             let path = field("server_url");
@@ -57,6 +60,21 @@ pub(super) fn read_server(
         .find(|item| text(item, "type") == "mcp_list_tools" && text(item, "server_label") == label);
     let known = known.and_then(known_tools);
     Ok(NamedServer { label, path, endpoint, allowed, approval, known })
+}
+
+/// Refuses servers among the tools of items, which a later turn may have lost.
+pub(super) fn check_added_tools(input: &[Value]) -> Result<(), ApiError> {
+    for (at, item) in input.iter().enumerate() {
+        let tools = item.get("tools").and_then(Value::as_array);
+        let is_added = text(item, "type") == "additional_tools";
+        let found = tools.filter(|_| is_added).and_then(|all| all.iter().position(is_server));
+        if let Some(index) = found {
+            let path = format!("input[{at}].tools[{index}]");
+            let message = format!("`{path}`: an MCP server must stand in `tools` of the request");
+            return Err(ApiError::invalid(&path, message));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the tools of an earlier answer. The item of a server that failed has none.

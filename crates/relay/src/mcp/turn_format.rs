@@ -3,8 +3,9 @@
 use canon::ApiError;
 use dialects::StreamFrame;
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
-use super::bench::{CallOutcome, ToolBench};
+use super::bench::{ToolBench, ToolOutcome};
 
 /// Function that a model called, or that a caller approved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub(super) trait TurnFormat: Send {
         &mut self,
         bench: &ToolBench,
         call: &FunctionUse,
-        outcome: CallOutcome,
+        outcome: ToolOutcome,
         out: &mut Vec<u8>,
     );
 
@@ -68,6 +69,21 @@ pub(super) trait TurnFormat: Send {
 
     /// Returns the whole answer.
     fn finish_reply(&mut self) -> Value;
+}
+
+/// Ids of the calls of one answer. Some providers number the calls of each turn anew.
+#[derive(Default)]
+pub(super) struct UsedCallIds(HashSet<String>);
+
+impl UsedCallIds {
+    /// Returns the id, or another one if an earlier call has it.
+    pub(super) fn claim(&mut self, id: &str) -> String {
+        let numbered = (2_u32..).map(|number| format!("{id}_{number}"));
+        let mut all = std::iter::once(id.to_owned()).chain(numbered);
+        let free = all.find(|id| !self.0.contains(id)).unwrap_or_default();
+        self.0.insert(free.clone());
+        free
+    }
 }
 
 /// Adds the numbers of one object to those of another, at any depth.
@@ -80,6 +96,16 @@ pub(super) fn add_numbers(sum: &mut Value, more: &Value) {
                     None => {
                         sum.insert(name.clone(), value.clone());
                     }
+                }
+            }
+        }
+        // Counts by modality.
+        (Value::Array(sum), Value::Array(more)) => {
+            for one in more {
+                let same = |own: &&mut Value| own.get("modality") == one.get("modality");
+                match sum.iter_mut().find(same) {
+                    Some(own) => add_numbers(own, one),
+                    None => sum.push(one.clone()),
                 }
             }
         }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use transport::{ServerBody, ServerReply};
 
-use super::bench::{CallOutcome, ToolBench};
+use super::bench::{ToolBench, ToolOutcome};
 use super::event_body::{EventSink, event_body};
 use super::turn_format::{TurnEnd, TurnFormat};
 use super::{messages, native, responses};
@@ -17,7 +17,7 @@ use crate::reply::event_reply;
 
 /// Calls of tools in one answer, unless the request names another number.
 pub(super) const DEFAULT_MAX_CALLS: u64 = 16;
-/// Turns of one answer, whatever the request says.
+/// TurnLoop of one answer, whatever the request says.
 const MAX_TURNS: usize = 64;
 /// Largest whole reply of a turn.
 const MAX_REPLY_BYTES: usize = 64 << 20;
@@ -30,11 +30,6 @@ pub(super) struct OpenedTurns {
     pub(super) bench: ToolBench,
     pub(super) streamed: bool,
     pub(super) max_calls: u64,
-}
-
-/// Returns true if a format has words for servers.
-pub(super) const fn has_spelling(format: WireFormat) -> bool {
-    matches!(format, WireFormat::Responses | WireFormat::Messages | WireFormat::Native)
 }
 
 /// Serves a call whose servers the gateway asks.
@@ -56,11 +51,12 @@ pub(crate) async fn serve(call: Arc<Call>) -> Result<ServerReply, ApiError> {
         }
     };
     let streamed = opened.streamed;
-    let mut turns = Turns {
+    let mut turns = TurnLoop {
         call,
         format: opened.format,
         bench: opened.bench,
         calls_left: opened.max_calls,
+        may_call: true,
         ids: Vec::new(),
         cost: None,
     };
@@ -79,17 +75,19 @@ pub(crate) async fn serve(call: Arc<Call>) -> Result<ServerReply, ApiError> {
     Ok(reply)
 }
 
-struct Turns {
+struct TurnLoop {
     call: Arc<Call>,
     format: Box<dyn TurnFormat>,
     bench: ToolBench,
     calls_left: u64,
+    /// False if the model must answer without tools in the current turn.
+    may_call: bool,
     ids: Vec<Arc<str>>,
     /// Cost of the turns that told theirs.
     cost: Option<Money>,
 }
 
-impl Turns {
+impl TurnLoop {
     /// Makes the calls that the caller approved.
     async fn run_approved(&mut self, out: &mut Vec<u8>) {
         for approved in self.format.approved() {
@@ -102,12 +100,10 @@ impl Turns {
     /// Starts the next turn, a call of its own with the current key.
     async fn start(&mut self) -> Result<ServerReply, ApiError> {
         let call = &self.call;
-        if self.ids.len() >= MAX_TURNS {
-            return Err(ApiError::internal("an answer with MCP servers has too many turns"));
-        }
-        let body = self.format.next_body(self.calls_left > 0);
+        self.may_call = self.calls_left > 0 && self.ids.len() + 1 < MAX_TURNS;
+        let (format, may_call) = (&mut self.format, self.may_call);
         let permit = call.permit_for(call.body.len()).await;
-        let body = permit.run(|| Bytes::from(body.to_string())).await;
+        let body = permit.run(|| Bytes::from(format.next_body(may_call).to_string())).await;
         let limit = call.config.max_body_bytes;
         if body.len() > limit {
             let message = format!(
@@ -208,13 +204,14 @@ impl Turns {
         out: &mut Vec<u8>,
         sink: Option<&EventSink>,
     ) -> Result<bool, ApiError> {
-        let is_last = end.is_last || end.uses.is_empty();
+        // A model that calls tools although it must not gets no other turn.
+        let is_last = end.is_last || end.uses.is_empty() || !self.may_call;
         for used in &end.uses {
             self.format.begin_call(&self.bench, used, out);
             if let Some(sink) = sink {
                 sink.send(out).await;
             }
-            let outcome = match self.calls_left.checked_sub(1) {
+            let outcome = match self.calls_left.checked_sub(1).filter(|_| self.may_call) {
                 Some(left) => {
                     self.calls_left = left;
                     // A key that was revoked meanwhile calls nothing any more.
@@ -222,7 +219,7 @@ impl Turns {
                     self.bench.call(&used.function, &used.arguments).await
                 }
                 None => {
-                    CallOutcome::refused("the limit `max_tool_calls` of the request is reached")
+                    ToolOutcome::refused("the limit `max_tool_calls` of the request is reached")
                 }
             };
             self.call.reserve_content(outcome.text.len())?;
