@@ -241,7 +241,7 @@ impl Call {
             continued_session: self.continued_session.clone(),
             progress: None,
             forwarded_headers: self.forwarded_headers.clone(),
-            trace: self.trace.clone(),
+            trace: self.trace,
             trace_state: self.trace_state.clone(),
             options,
             arrived: Instant::now(),

@@ -90,7 +90,7 @@ pub(super) fn read_headers(given: Option<&Value>, path: &str) -> Result<HeaderMa
     for (name, value) in given {
         let parsed = HeaderName::try_from(name.as_str()).ok();
         let parsed = parsed.filter(|name| !OWN_HEADERS.contains(&name.as_str()));
-        let text = value.as_str().and_then(|text| secret_value(text));
+        let text = value.as_str().and_then(secret_value);
         let (Some(name), Some(text)) = (parsed, text) else {
             let message = format!("`{path}` has a header that cannot be sent");
             return Err(ApiError::invalid(path, message));

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 use super::bench::{ToolBench, ToolOutcome};
-use super::responses_history::lower_history;
+use super::responses_history::{ApprovedUse, lower_history};
 use super::responses_request::{
     check_added_tools, is_server, keep_reasoning, listed_items, lower_choice, lower_tools,
     read_server,
@@ -93,7 +93,7 @@ struct ResponsesTurns {
     /// Request without its input.
     body: Map<String, Value>,
     input: Vec<Value>,
-    approved: Vec<(FunctionUse, String)>,
+    approved: Vec<ApprovedUse>,
     echo: EchoedFields,
     /// Items for the caller.
     output: Vec<Value>,

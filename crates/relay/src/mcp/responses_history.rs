@@ -7,12 +7,15 @@ use std::collections::{HashMap, HashSet};
 use super::bench::ToolBench;
 use super::turn_format::{FunctionUse, text};
 
+/// Call that the caller approved, with the id of the request for approval.
+pub(super) type ApprovedUse = (FunctionUse, String);
+
 /// Replaces the items of servers in the input. Returns also the calls that the caller approved and that were
 /// not made yet, each with the id of its request for approval.
 pub(super) fn lower_history(
     input: Vec<Value>,
     bench: &ToolBench,
-) -> Result<(Vec<Value>, Vec<(FunctionUse, String)>), ApiError> {
+) -> Result<(Vec<Value>, Vec<ApprovedUse>), ApiError> {
     let requests: HashMap<String, Value> = input
         .iter()
         .filter(|item| text(item, "type") == "mcp_approval_request")
