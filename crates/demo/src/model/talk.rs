@@ -67,6 +67,10 @@ fn known(prompt: &Prompt<'_>, random: &mut SeededRandom) -> Option<String> {
     if let Some(words) = asked_to_say(&prompt.text) {
         return Some(words);
     }
+    // The whole question comes first: an agent may put a summary before it.
+    if prompt.has(&["what is my name?"]) {
+        return Some(name_of_user(prompt));
+    }
     if prompt.has(&["who are you", "what are you", "your name", "are you human", "are you real"]) {
         return Some(
             "I am the demo model that lives inside this gateway: small, deterministic and \
@@ -94,10 +98,7 @@ fn known(prompt: &Prompt<'_>, random: &mut SeededRandom) -> Option<String> {
         }
     }
     if prompt.has(&["my name"]) && prompt.lower.contains('?') {
-        return Some(match &prompt.user_name {
-            Some(name) => format!("You told me that your name is {name}."),
-            None => "You have not told me your name yet.".to_owned(),
-        });
+        return Some(name_of_user(prompt));
     }
     if prompt.has(&["weather", "forecast", "temperature outside"]) {
         let place = prompt.names.first().map_or("there", String::as_str);
@@ -107,6 +108,13 @@ fn known(prompt: &Prompt<'_>, random: &mut SeededRandom) -> Option<String> {
         ));
     }
     small_talk(prompt, random)
+}
+
+fn name_of_user(prompt: &Prompt<'_>) -> String {
+    match &prompt.user_name {
+        Some(name) => format!("You told me that your name is {name}."),
+        None => "You have not told me your name yet.".to_owned(),
+    }
 }
 
 fn small_talk(prompt: &Prompt<'_>, random: &mut SeededRandom) -> Option<String> {
