@@ -62,8 +62,9 @@ fn read_instruction(instruction: NativeInstruction<'_>) -> Turn {
 
 fn read_contents(contents: Vec<NativeContent<'_>>, turns: &mut Vec<Turn>) {
     let ids = calls::match_calls(&contents);
-    let owned = |ids: Vec<Cow<'_, str>>| ids.into_iter().map(Cow::into_owned).collect::<Vec<_>>();
-    let (calls, results) = (owned(ids.calls), owned(ids.results));
+    let calls: Vec<String> = ids.calls.into_iter().map(Cow::into_owned).collect();
+    let results: Vec<Option<String>> =
+        ids.results.into_iter().map(|id| id.map(Cow::into_owned)).collect();
     let (mut calls, mut results) = (calls.into_iter(), results.into_iter());
     // Signatures of the turn before, which continues if it is the model's too.
     let mut signed: HashSet<Signature> = HashSet::new();
@@ -82,7 +83,11 @@ fn read_contents(contents: Vec<NativeContent<'_>>, turns: &mut Vec<Turn>) {
         for part in content.parts.map(|list| list.0).unwrap_or_default() {
             let id = match (&part.function_call, &part.function_response) {
                 (Some(_), _) => calls.next(),
-                (None, Some(_)) => results.next(),
+                (None, Some(_)) => match results.next() {
+                    Some(None) => continue,
+                    Some(id) => id,
+                    None => None,
+                },
                 (None, None) => None,
             };
             let read = read_part(part, id);

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::native::content::NativeContent;
+use crate::native::content::{NativeContent, NativeResult};
 use crate::wire_rule::FieldProblem;
 
 /// The prefix of ids that the gateway makes up for calls without one. These ids never go to a
@@ -31,8 +31,9 @@ pub(crate) fn provider_id(id: &str) -> Option<&str> {
 pub(crate) struct CallIds<'v> {
     /// The id of each call.
     pub(crate) calls: Vec<Cow<'v, str>>,
-    /// The id of the call that each result answers; its own id if it answers none.
-    pub(crate) results: Vec<Cow<'v, str>>,
+    /// The id of the call that each result answers; its own id if it answers none. `None` for a
+    /// repeated result, which is left out.
+    pub(crate) results: Vec<Option<Cow<'v, str>>>,
     /// The first result that answers no call, or turn that leaves calls unanswered.
     pub(crate) problem: Option<FieldProblem>,
 }
@@ -90,6 +91,37 @@ impl<'v> UnansweredCalls<'v> {
     }
 }
 
+/// The first result of each id in a turn, collected when a result answers no open call.
+#[derive(Default)]
+struct TurnResults<'v, 'a>(Option<HashMap<&'v str, &'v NativeResult<'a>>>);
+
+impl<'v, 'a> TurnResults<'v, 'a> {
+    /// Returns true if an earlier result of the turn has the same id and says the same. Gemini CLI
+    /// sends every result of a resumed session twice.
+    fn repeats(&mut self, content: &'v NativeContent<'a>, result: &'v NativeResult<'a>) -> bool {
+        let first_of_id = self.0.get_or_insert_with(|| {
+            let mut found = HashMap::new();
+            for result in
+                content.parts().iter().filter_map(|part| part.function_response.as_deref())
+            {
+                if let Some(id) = result.id.as_deref() {
+                    found.entry(id).or_insert(result);
+                }
+            }
+            found
+        });
+        let first = result.id.as_deref().and_then(|id| first_of_id.get(id).copied());
+        first.is_some_and(|first| {
+            !std::ptr::eq(first, result)
+                && first.name.as_deref() == result.name.as_deref()
+                && first.response.map(|object| object.0.get())
+                    == result.response.map(|object| object.0.get())
+                && first.parts.is_none()
+                && result.parts.is_none()
+        })
+    }
+}
+
 /// Finds the ids of all calls and results.
 pub(crate) fn match_calls<'v>(contents: &'v [NativeContent<'_>]) -> CallIds<'v> {
     let (mut ids, mut open) = (CallIds::default(), UnansweredCalls::default());
@@ -101,6 +133,7 @@ pub(crate) fn match_calls<'v>(contents: &'v [NativeContent<'_>]) -> CallIds<'v> 
         }
     };
     for (index, content) in contents.iter().enumerate() {
+        let mut turn_results = TurnResults::default();
         for (at, part) in content.parts().iter().enumerate() {
             let Some(result) = &part.function_response else { continue };
             let name = result.name.as_deref().unwrap_or_default();
@@ -110,13 +143,17 @@ pub(crate) fn match_calls<'v>(contents: &'v [NativeContent<'_>]) -> CallIds<'v> 
                     (id, Some(("name", "is not the name of the call with this `id`")))
                 }
                 Some((_, id)) => (id, None),
+                None if turn_results.repeats(content, result) => {
+                    ids.results.push(None);
+                    continue;
+                }
                 None => {
                     let field = if id.is_some() { "id" } else { "name" };
                     let why = "answers no call of the turn before";
                     (Cow::Borrowed(id.unwrap_or_default()), Some((field, why)))
                 }
             };
-            ids.results.push(answered);
+            ids.results.push(Some(answered));
             if let (Some((field, why)), None) = (problem, &ids.problem) {
                 let path = format!("contents[{index}].parts[{at}].functionResponse.{field}");
                 ids.problem = Some(FieldProblem::new(path, why));

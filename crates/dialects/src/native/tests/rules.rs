@@ -1,6 +1,7 @@
 //! The rules, one line each: what is refused and by which name, and what real clients may send.
 
 use canon::ApiError;
+use serde_json::{Value, json};
 
 use super::super::NativeDialect;
 use crate::{Dialect as _, RequestFacts, RequestTarget};
@@ -346,4 +347,31 @@ fn a_list_that_is_too_long_is_refused_before_its_end_is_read() {
             (name, format!("`{name}` must have at most {most} items"))
         );
     }
+}
+
+#[test]
+fn a_result_that_is_repeated_word_for_word_is_read_once() {
+    let result = |id: &str, said: &str| {
+        let response = json!({"output": said});
+        json!({"functionResponse": {"id": id, "name": "f", "response": response}})
+    };
+    let body = |results: &[Value]| {
+        let calls = json!([{"functionCall": {"id": "a", "name": "f", "args": {}}},
+            {"functionCall": {"id": "b", "name": "f", "args": {}}}]);
+        json!({"contents": [{"role": "user", "parts": [{"text": "go"}]},
+            {"role": "model", "parts": calls}, {"role": "user", "parts": results}]})
+        .to_string()
+    };
+    let read = |results: &[Value]| NativeDialect.read_request(&target(), body(results).as_bytes());
+    let (a, b) = (result("a", "1"), result("b", "2"));
+    let once = read(&[a.clone(), b.clone()]).unwrap();
+    let twice = read(&[a.clone(), b.clone(), a.clone(), b.clone()]).unwrap();
+    assert_eq!(twice.turns, once.turns);
+    let is_allowed = |third: &Value| {
+        let body = body(&[a.clone(), b.clone(), third.clone()]);
+        read_facts(&target(), body.as_bytes()).is_ok()
+    };
+    assert!(is_allowed(&a));
+    assert!(!is_allowed(&result("a", "3")));
+    assert!(!is_allowed(&result("c", "1")));
 }
