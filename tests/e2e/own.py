@@ -16,14 +16,18 @@ def free_port():
         return free.getsockname()[1]
 
 
+def create_key(folder):
+    create = ["keys", "create", "--name", "e2e", "--unlimited", "--json", "--data", folder]
+    return json.loads(subprocess.check_output([os.environ["GATEWAY_BINARY"], *create]))["key"]
+
+
 @contextmanager
 def gateway(folder, text):
     """Starts one in that folder, and checks that it ends well when it is asked to."""
     config = folder / "gateway.toml"
     config.write_text(text)
     binary = os.environ["GATEWAY_BINARY"]
-    create = [binary, "keys", "create", "--name", "e2e", "--unlimited", "--json", "--data", folder]
-    key = json.loads(subprocess.check_output(create))["key"]
+    key = create_key(folder)
     url = f"http://127.0.0.1:{free_port()}"
     listen = url.removeprefix("http://")
     serve = [binary, "serve", "--config", config, "--listen", listen, "--data", folder]

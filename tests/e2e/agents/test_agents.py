@@ -1,131 +1,72 @@
-"""The real coding agents, each in an empty home, with every kind of upstream: one run that answers,
-one that uses the agent's shell. `cargo xtask test --only agents` installs and runs them.
+"""Journeys of the real coding agents, each with every kind of upstream.
 
-The demo model calls a tool when it is plainly asked to; the command it runs is always `ls`. What an
-agent puts before the prompt is read with it by so small a model, so that the words of an answer are
-only compared where the agent puts nothing before it.
+`cargo xtask test --only agents` installs the agents and runs this. The demo models follow a script
+in the prompt (docs/simulate.md), so that the calls and the words of an answer are known. Results are
+the cells of docs/clients/README.md (see table.py).
 """
 
-import json
 import os
-import subprocess
-from pathlib import Path
+import shutil
 
 import pytest
 
+from agents import AGENTS
+from own_gateway import RestartedGateway
+
 URL = os.environ["GATEWAY_URL"]
 KEY = os.environ["GATEWAY_KEY"]
-BIN = Path(os.environ["AGENTS_BIN"])
-NODE = os.environ["NODE_BIN"]
-CAPITAL = "What is the capital of France?"
-NOWHERE = "http://127.0.0.1:9"
+WORDS = "The harbour is open."
+# Begin of the demo models' summaries.
+SUMMARY = "The user talked with a demo model."
+QUESTION = "Do not use any tools. What is my name?"
+NAME = "You told me that your name is Ada."
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Runs an agent with nothing but its own settings; the gateway is all it can reach."""
-
-    def go(*command, **settings):
-        work = tmp_path / "work"
-        work.mkdir(exist_ok=True)
-        (work / "harbour.txt").touch()
-        env = {
-            "HOME": str(tmp_path),
-            "PATH": f"{NODE}:{os.environ['PATH']}",
-            "HTTPS_PROXY": NOWHERE,
-            "https_proxy": NOWHERE,
-            "NO_PROXY": "127.0.0.1",
-            "no_proxy": "127.0.0.1",
-            # Some agents refuse to act without asking when root starts them outside a container.
-            "IS_SANDBOX": "1",
-        }
-        done = subprocess.run(
-            [BIN / command[0], *command[1:]],
-            cwd=work, env=env | settings, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=120,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return go
+@pytest.fixture(params=AGENTS, ids=lambda agent: agent.__name__)
+def make(request, tmp_path, model):
+    """Makes an agent in a home of its own."""
+    journey = request.node.get_closest_marker("journey").args[0]
+    request.node.user_properties.append(("cell", (request.param.name, journey, model)))
+    if journey in request.param.not_offered:
+        pytest.skip("not offered")
+    yield lambda url=URL, key=KEY: request.param(tmp_path, url, key, model)
+    # Some homes are large, and pytest keeps the folders of several runs.
+    shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-@pytest.fixture
-def claude_code(run, model):
-    settings = {
-        "ANTHROPIC_BASE_URL": URL,
-        "ANTHROPIC_AUTH_TOKEN": KEY,
-        "ANTHROPIC_MODEL": model,
-        "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    }
-    return lambda *words: run("claude", "-p", *words, **settings)
+@pytest.mark.journey("answer")
+def test_an_answer(make):
+    assert WORDS in make().ask(f'Say exactly: """{WORDS}"""')
 
 
-def test_claude_code_answers(claude_code):
-    assert claude_code(CAPITAL, "--tools", "").strip() == "The capital of France is Paris."
+def edit_and_shell(agent):
+    """Lets the agent write a file and read it with a command, whose output the model tells."""
+    file = agent.work / "notes.txt"
+    told = agent.edit_and_shell("notes.txt", "lantern", "cat notes.txt; echo 6 ships > ships.txt")
+    assert file.read_text().strip() == "lantern"
+    assert (agent.work / "ships.txt").read_text() == "6 ships\n"
+    assert "lantern" in told
 
 
-def test_claude_code_runs_a_command(claude_code):
-    told = claude_code("Use the Bash tool to run: echo harbour", "--allowedTools", "Bash")
-    assert told.startswith("According to Bash: harbour.txt.")
+@pytest.mark.journey("edit and shell")
+def test_a_tool_loop_edits_a_file_and_runs_a_command(make):
+    edit_and_shell(make())
 
 
-@pytest.fixture(params=[False, True], ids=["http", "websocket"])
-def codex(run, tmp_path, model, request):
-    (tmp_path / "config.toml").write_text(
-        f"""
-model = "{model}"
-model_provider = "portunus"
-approval_policy = "never"
-sandbox_mode = "danger-full-access"
-check_for_update_on_startup = false
-web_search = "disabled"
-
-[model_providers.portunus]
-name = "Portunus"
-base_url = "{URL}/v1"
-env_key = "PORTUNUS_KEY"
-wire_api = "responses"
-supports_websockets = {str(request.param).lower()}
-
-[analytics]
-enabled = false
-"""
-    )
-    settings = {"CODEX_HOME": str(tmp_path), "PORTUNUS_KEY": KEY}
-    return lambda *words: run("codex", "exec", "--skip-git-repo-check", *words, **settings)
+@pytest.mark.journey("compaction")
+def test_a_long_conversation_is_compacted(make):
+    agent = make()
+    agent.ask(f"My name is Ada. Do not use any tools. Count to 1000.{agent.filler}")
+    agent.compact()
+    assert NAME in agent.ask(QUESTION, go_on=True)
+    assert agent.keeps(SUMMARY)
 
 
-def test_codex_answers(codex):
-    assert codex(CAPITAL).strip()
-
-
-def test_codex_runs_a_command(codex):
-    told = codex("Use exec_command to run: echo harbour")
-    assert told.startswith("According to exec_command:")
-    assert "harbour.txt" in told
-
-
-@pytest.fixture
-def gemini_cli(run, tmp_path, model):
-    (tmp_path / ".gemini").mkdir()
-    settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
-        "privacy": {"usageStatisticsEnabled": False},
-        "general": {"disableAutoUpdate": True},
-    }
-    (tmp_path / ".gemini/settings.json").write_text(json.dumps(settings))
-    words = ["gemini", "-m", model, "--skip-trust", "--approval-mode", "yolo", "-p"]
-    env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": URL}
-    return lambda *more: run(*words, *more, **env)
-
-
-def test_gemini_cli_answers(gemini_cli):
-    assert gemini_cli(CAPITAL).strip()
-
-
-def test_gemini_cli_runs_a_command(gemini_cli):
-    told = gemini_cli("Use run_shell_command to run: echo harbour")
-    assert told.startswith("According to run_shell_command:")
-    assert "harbour.txt" in told
+@pytest.mark.journey("resume after a restart")
+def test_a_session_goes_on_after_the_gateway_restarted(make, tmp_path_factory):
+    with RestartedGateway(tmp_path_factory.mktemp("gateway")) as gateway:
+        agent = make(gateway.url, gateway.key)
+        edit_and_shell(agent)
+        agent.ask("My name is Ada. Say exactly: \"\"\"aye\"\"\"", go_on=True)
+        gateway.restart()
+        assert NAME in agent.ask(QUESTION, go_on=True)

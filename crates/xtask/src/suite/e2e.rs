@@ -20,6 +20,7 @@ pub(super) struct GatewayStage {
     gateway: Server,
     _upstreams: Vec<Server>,
     binary: Binary,
+    config: PathBuf,
     data: PathBuf,
     /// API key of the tests.
     key: String,
@@ -71,6 +72,7 @@ impl GatewayStage {
             gateway,
             _upstreams: vec![ours, theirs],
             binary,
+            config,
             data,
             key,
             unreached_limit_key,
@@ -90,6 +92,7 @@ impl GatewayStage {
             .env("GATEWAY_URL", format!("http://{}", self.gateway.address))
             .env("GATEWAY_KEY", &self.key)
             .env("GATEWAY_BINARY", &self.binary.path)
+            .env("GATEWAY_CONFIG", &self.config)
             .env("GATEWAY_ROOMY_KEY", &self.unreached_limit_key)
             .env("GATEWAY_TIGHT_KEY", &self.tight)
             .env("PYTHONDONTWRITEBYTECODE", "1")
