@@ -1,7 +1,7 @@
 """Tools that the client runs itself, with the loops of the official clients: every call comes back in the
 client's own form and reaches its tool, and the result reaches the model.
 
-The demo model calls what the prompt dictates, one line after another.
+The demo model makes the calls that the prompt prescribes, one after another.
 """
 
 import asyncio
@@ -61,10 +61,10 @@ class Editor(BetaBuiltinFunctionTool):
 def test_the_tool_runner_of_messages_runs_its_own_tools(model, stream, tmp_path):
     client = anthropic.Anthropic(base_url=URL, api_key=KEY, timeout=TIMEOUT)
     lines = [
-        """str_replace_based_edit_tool {"command":"create","path":"/a.txt","file_text":"one\\ntwo"}""",
-        """str_replace_based_edit_tool {"command":"str_replace","path":"/a.txt","old_str":"two","new_str":"three"}""",
-        """memory {"command":"create","path":"/memories/n.txt","file_text":"kept"}""",
-        """bash {"command":"cat %s/a.txt"}""" % tmp_path,
+        """Use the str_replace_based_edit_tool tool with {"command":"create","path":"/a.txt","file_text":"one\\ntwo"}""",
+        """Use the str_replace_based_edit_tool tool with {"command":"str_replace","path":"/a.txt","old_str":"two","new_str":"three"}""",
+        """Use the memory tool with {"command":"create","path":"/memories/n.txt","file_text":"kept"}""",
+        """Use the bash tool with {"command":"cat %s/a.txt"}""" % tmp_path,
     ]
     turns = client.beta.messages.tool_runner(
         model=model,
@@ -113,12 +113,12 @@ def run_commands(request):
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_agent_of_responses_runs_its_own_tools(model, stream, tmp_path):
     lines = [
-        """apply_patch {"operation":{"type":"create_file","path":"a.txt","diff":"+one\\n+two"}}""",
-        """apply_patch {"operation":{"type":"update_file","path":"a.txt","diff":"@@\\n one\\n-two\\n+three"}}""",
+        """Use the apply_patch tool with {"operation":{"type":"create_file","path":"a.txt","diff":"+one\\n+two"}}""",
+        """Use the apply_patch tool with {"operation":{"type":"update_file","path":"a.txt","diff":"@@\\n one\\n-two\\n+three"}}""",
         # Arguments that do not fit are calls that fail and do no harm.
-        """shell {"oops":1}""",
-        """apply_patch {"oops":1}""",
-        """shell {"commands":["cat %s/a.txt","false"]}""" % tmp_path,
+        """Use the shell tool with {"oops":1}""",
+        """Use the apply_patch tool with {"oops":1}""",
+        """Use the shell tool with {"commands":["cat %s/a.txt","false"]}""" % tmp_path,
     ]
     prompt = "\n".join(["Do this:", *lines])
 
