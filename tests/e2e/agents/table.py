@@ -32,7 +32,7 @@ an upstream of the named format behind it. The upstreams are the demo models `de
   model tells the output of the command. aider has no tools: the model writes the file as a block of
   text, and the output of a failed test command goes back to it.
 - **compaction**: a long conversation is replaced by a summary that the model writes. The next answer
-  needs a fact from before it.
+  needs a fact from before it. Codex keeps the words of the user beside its summary.
 - **resume after a restart**: the gateway is killed with SIGKILL and started again between two turns
   of a session with tool calls. The next answer needs a fact from before it.
 
