@@ -250,6 +250,7 @@ mod tests {
             lane: "p/m".into(),
             start_cost: Money::from_nanos(70_000),
             cost_per_second: Money::from_nanos(-1),
+            session: "s-1".into(),
         }
     }
 

@@ -15,7 +15,8 @@ async fn ask(gateway: &TestGateway, path: &str, body: &Value) -> Value {
 #[tokio::test]
 async fn a_shell_call_of_every_model_is_an_item() {
     let gateway = TestGateway::start().await;
-    let question = json!({ "role": "user", "content": "Use the shell tool with {\"commands\":[\"ls\"]}" });
+    let question =
+        json!({ "role": "user", "content": "Use the shell tool with {\"commands\":[\"ls\"]}" });
     let tools = json!([{ "type": "shell", "environment": { "type": "local" } }]);
     for model in MODELS {
         let body = json!({ "model": model, "input": [question], "tools": tools, "tool_choice": { "type": "shell" } });

@@ -152,7 +152,7 @@ prop_compose! {
     pub(crate) fn any_entry()(
         ids in (text(), text()),
         times in any::<(i64, i64, Option<i64>)>(),
-        words in (text(), text(), text(), text()),
+        words in (text(), text(), text(), text(), text()),
         attempts: u32, stream: bool, status: u16, estimated: bool,
         outcome in prop::sample::select(CallOutcome::ALL.to_vec()),
         usage in usage(),
@@ -171,6 +171,7 @@ prop_compose! {
             usage, estimated, cost: Money::from_nanos(cost), absorbed: Money::from_nanos(borne),
             price_version: words.3.into(), losses, failed, held: held.map(Money::from_nanos), service: service.into(), charges, ended_by,
             told: told.map(|output| Box::new(Usage { output, ..Usage::default() })), reasons, knowledge,
+            session: words.4.into(),
         }
     }
 }
