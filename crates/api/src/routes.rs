@@ -357,6 +357,8 @@ mod tests {
         "/oauth/device_authorization",
         "/oauth/token",
         "/oauth/revoke",
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/{*path}",
     ];
 
     #[test]

@@ -18,7 +18,7 @@ use tower::ServiceExt as _;
 use transport::{ServerReply, ServerRequest};
 
 use crate::head_facts::{HeadFacts, RouteMatch};
-use crate::keyed::{KeyedHandler, admit_network, authenticate, begin_keyed, drain_body};
+use crate::keyed::{KeyedHandler, authenticate, begin_keyed, drain_body};
 use crate::request::ApiRequest;
 use crate::routes::{ApiRoute, RouteHandler, RouteTable, path_matches, route_list};
 use crate::state::ApiState;

@@ -9,6 +9,7 @@ mod auth;
 mod bucket_client;
 mod config;
 mod directory_keys;
+mod entry;
 mod error;
 mod files;
 mod identity;
@@ -40,6 +41,7 @@ pub use config::{Config, LoadOptions};
 pub use directory_keys::{
     BundleSignatureError, DirectoryKey, DirectoryKeyError, DirectorySigner, SignedBundle,
 };
+pub use entry::EntryName;
 pub use error::{ConfigError, FieldError};
 pub use files::{BlobStore, FileStorage};
 pub use identity::IdentityProvider;
@@ -48,7 +50,7 @@ pub use listener::GateLimits;
 pub use mail::{MailError, MailMessage, Mailer};
 pub use mcp::{McpServerSettings, McpSettings};
 pub use outbound::MediaSettings;
-pub use overlay::{CheckMode, ConfigIssues, EntryName, MergedConfig};
+pub use overlay::{CheckMode, ConfigIssues, MergedConfig};
 pub use providers::{DEMO_PROVIDER, OWN_OBJECTS, SHARED_OBJECTS, default_auth};
 pub use raw::RawAuth;
 pub use routes::{CredentialSlot, LaneHealth, LaneOrder, LiveLane, Route, RoutesByModel};

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use upstream::Provider;
 
+use crate::entry::{EntryError, EntryName};
 use crate::error::FieldError;
-use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
 use crate::units::nearest_word;

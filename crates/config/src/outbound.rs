@@ -7,8 +7,8 @@ use std::time::Duration;
 use transport::{AddressGuard, Outbound, ProxySettings};
 use upstream::{FetchLimits, MediaFetcher, Provider};
 
+use crate::entry::{EntryError, EntryName};
 use crate::error::FieldError;
-use crate::overlay::{EntryError, EntryName};
 use crate::providers::DEMO_PROVIDER;
 use crate::raw::{RawMedia, RawOutbound, RawProvider, StringOrList};
 use crate::units::{self, parse_duration};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use transport::{AddressGuard, Outbound};
 use upstream::{Provider, Timeouts};
 
+use crate::entry::{EntryError, EntryName};
 use crate::error::FieldError;
 use crate::providers::{self, EndpointsByProvider, EnvLookup};
 use crate::raw::{RawAuth, RawLane, RawModel, RawProvider};
@@ -77,57 +78,8 @@ impl MergedConfig {
     }
 }
 
-/// Name of a provider or a model.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EntryName {
-    /// A provider, by name.
-    Provider(String),
-    /// A model, by id.
-    Model(String),
-    /// The bundle over the model directory.
-    Directory,
-}
-
-impl std::fmt::Display for EntryName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Provider(name) => write!(f, "providers.{name}"),
-            Self::Model(id) => write!(f, "models.\"{id}\""),
-            Self::Directory => f.write_str("directory"),
-        }
-    }
-}
-
 /// Reason why a stored entry is not in use, by entry and without its name.
 pub type ConfigIssues = BTreeMap<EntryName, String>;
-
-/// An error that names the entry it belongs to, if there is one.
-pub(super) struct EntryError {
-    entry: Option<EntryName>,
-    /// Names the field below the entry.
-    error: FieldError,
-}
-
-impl EntryError {
-    pub(super) const fn for_entry(entry: EntryName, error: FieldError) -> Self {
-        Self { entry: Some(entry), error }
-    }
-}
-
-impl From<FieldError> for EntryError {
-    fn from(error: FieldError) -> Self {
-        Self { entry: None, error }
-    }
-}
-
-impl From<EntryError> for FieldError {
-    fn from(EntryError { entry, error }: EntryError) -> Self {
-        match entry {
-            Some(entry) => error.below(entry),
-            None => error,
-        }
-    }
-}
 
 /// Purpose of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use transport::{HttpClient, LocalBody, LocalService, Outbound};
 use upstream::{Credential, Provider, Timeouts};
 
 use crate::auth::{self, AuthContext};
+use crate::entry::{EntryError, EntryName};
 use crate::error::FieldError;
-use crate::overlay::{EntryError, EntryName};
 use crate::raw::{RawAuth, RawProvider};
 use crate::units::nearest_word;
 

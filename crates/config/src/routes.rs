@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use upstream::{CredentialHealth, HealthSnapshot, HealthTracker, Provider, RetryBudget, Timeouts};
 
+use crate::entry::{EntryError, EntryName};
 use crate::error::FieldError;
-use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
 use crate::units::nearest_word;

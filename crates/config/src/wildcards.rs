@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use upstream::Provider;
 
+use crate::entry::{EntryError, EntryName};
 use crate::error::FieldError;
-use crate::overlay::{EntryError, EntryName};
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawLaneTable, RawModel};
 

@@ -200,7 +200,9 @@ pub trait Dialect: PassThrough + Send + Sync {
         lane: &LaneSettings<'_>,
     ) -> Result<Lossy<ProviderRequest>, ApiError> {
         let write = self.functions().write_request;
-        let Some((chat, losses)) = client_tools::for_lane(chat, self.origin(), lane) else {
+        let own_shell = self.traits().own_shell.as_ref();
+        let fitted = client_tools::for_lane(chat, self.origin(), own_shell, lane.client_tools);
+        let Some((chat, losses)) = fitted else {
             return write(chat, lane);
         };
         let (request, more) = write(&chat, lane)?;

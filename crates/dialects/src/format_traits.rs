@@ -5,6 +5,7 @@
 
 use canon::{MediaKind, StopSupport, WireFormat};
 
+use crate::client_tools::OwnShell;
 use crate::count_endpoint::CountEndpoint;
 use crate::media_urls::MediaUrlFields;
 use crate::object_fields::ObjectFields;
@@ -23,6 +24,8 @@ pub struct FormatTraits {
     pub(crate) request_words: RequestWords,
     /// The form of requests that hold only text.
     pub(crate) plain_request: PlainShape,
+    /// The shell of the format.
+    pub(crate) own_shell: Option<OwnShell>,
     /// Means to end a reply early.
     pub stop_support: StopSupport,
     /// True if a request can ask for several candidates.

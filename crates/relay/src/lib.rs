@@ -101,7 +101,7 @@ async fn run_call(call: Arc<Call>) -> Result<ServerReply, ApiError> {
         .run(|| {
             let facts = call.parse()?;
             if mcp::is_needed(&call, &facts) {
-                // What no lane can do is refused at the caller's own field, before a server is asked.
+                // A need that no lane meets is refused at the caller's own field, before a server is asked.
                 route::find(&call, &facts)?;
                 call.forget_chat();
                 return Ok(None);

@@ -11,21 +11,38 @@ use canon::{
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
+use super::BASH_NAME;
 use super::custom::{TOLD_GRAMMAR, custom_function};
-use crate::LaneSettings;
-use crate::messages::BASH_NAME;
+
+/// The shell of a format, which may stand in place of another vendor's.
+#[derive(Debug)]
+pub(crate) struct OwnShell {
+    /// Returns its declaration.
+    pub(crate) tool: fn() -> Option<ClientTool>,
+    /// Items of the format for its calls and results; `None` if these are ordinary ones.
+    pub(crate) items: Option<OwnShellItems>,
+}
+
+/// Functions that make the items of a format's shell.
+#[derive(Debug)]
+pub(crate) struct OwnShellItems {
+    pub(crate) note_call: fn(&mut Part),
+    pub(crate) note_result: fn(&mut Part),
+}
 
 /// Returns the request as a lane takes it, and the losses of that; `None` if it needs no change.
 pub(crate) fn for_lane(
     chat: &ChatRequest,
     format: WireFormat,
-    lane: &LaneSettings<'_>,
+    own_shell: Option<&OwnShell>,
+    taken: &[ToolKind],
 ) -> Option<(ChatRequest, Losses)> {
-    let takes = |kind| lane.client_tools.contains(&kind);
+    let takes = |kind| taken.contains(&kind);
     let has_custom = chat.tools.iter().any(|tool| matches!(tool, Tool::Custom { .. }));
     let may_have_custom = matches!(format, WireFormat::Chat | WireFormat::Responses);
     let lowers_custom = has_custom && may_have_custom && !takes(ToolKind::Custom);
-    let shell = takes(ToolKind::Shell).then(|| Counterpart::new(chat, format)).flatten();
+    let shell = own_shell.filter(|_| takes(ToolKind::Shell));
+    let shell = shell.and_then(|shell| Counterpart::new(chat, format, shell));
     if !lowers_custom && shell.is_none() {
         return None;
     }
@@ -58,15 +75,16 @@ fn lower_custom(chat: &mut ChatRequest, losses: &mut Losses) {
 }
 
 /// The shell of a lane in place of the caller's.
-struct Counterpart {
+struct Counterpart<'a> {
     /// Name of the function of the caller's shell.
     name: String,
     tool: ClientTool,
+    items: Option<&'a OwnShellItems>,
 }
 
-impl Counterpart {
+impl<'a> Counterpart<'a> {
     /// Returns the shell of a format in place of that of another one.
-    fn new(chat: &ChatRequest, format: WireFormat) -> Option<Self> {
+    fn new(chat: &ChatRequest, format: WireFormat, shell: &'a OwnShell) -> Option<Self> {
         let is_shell = |tool: &&ClientTool| match format {
             WireFormat::Messages => {
                 matches!(tool.kind, ClientToolKind::Shell | ClientToolKind::LocalShell)
@@ -78,19 +96,21 @@ impl Counterpart {
         // Two shells would be one tool.
         let (Some(own), None) = (shells.next(), shells.next()) else { return None };
         let has_name = |name: &str| chat.tools.iter().any(|tool| is_named(tool, name));
-        let tool = match format {
+        let is_impossible = match &shell.items {
             // The format fixes the name.
-            WireFormat::Messages if has_name(BASH_NAME) => return None,
-            WireFormat::Messages => crate::messages::bash_tool()?,
+            None => has_name(BASH_NAME),
             // Results of the format's own shell are text.
-            _ if has_media_result(chat) => return None,
-            _ => crate::responses::shell_tool()?,
+            Some(_) => has_media_result(chat),
         };
-        Some(Self { name: own.functions.first()?.name.clone(), tool })
+        if is_impossible {
+            return None;
+        }
+        let (tool, items) = ((shell.tool)()?, shell.items.as_ref());
+        Some(Self { name: own.functions.first()?.name.clone(), tool, items })
     }
 
     fn apply(self, chat: &mut ChatRequest) {
-        let Self { name, tool } = self;
+        let Self { name, tool, items } = self;
         let own_name = tool.functions.first().map(|function| function.name.clone());
         let own_name = own_name.unwrap_or_default();
         let is_shell =
@@ -117,14 +137,14 @@ impl Counterpart {
                     ids.insert(call.id.clone());
                     call.name.clone_from(&own_name);
                     call.arguments = other_arguments(format, &call.arguments);
-                    if format == WireFormat::Responses {
-                        crate::responses::note_shell_call(part);
+                    if let Some(items) = items {
+                        (items.note_call)(part);
                     }
                 }
-                PartKind::ToolResult(ToolResult { call_id, .. })
-                    if format == WireFormat::Responses && ids.contains(&*call_id) =>
-                {
-                    crate::responses::note_shell_result(part);
+                PartKind::ToolResult(ToolResult { call_id, .. }) if ids.contains(&*call_id) => {
+                    if let Some(items) = items {
+                        (items.note_result)(part);
+                    }
                 }
                 _ => {}
             }
@@ -191,16 +211,6 @@ fn quoted(word: &str) -> String {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', "'\\''")),
     }
-}
-
-/// Returns the call in place of an item that another vendor's shell made, if the caller has a shell.
-pub(crate) fn foreign_shell_call(part: &Part, name: &str) -> Option<ToolCall> {
-    let PartKind::Foreign { origin: WireFormat::Responses, value } = &part.kind else {
-        return None;
-    };
-    let call = crate::responses::read_shell_call(value)?;
-    let arguments = other_arguments(WireFormat::Messages, &call.arguments);
-    Some(ToolCall { name: name.to_owned(), arguments, ..call })
 }
 
 #[cfg(test)]

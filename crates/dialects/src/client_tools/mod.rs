@@ -11,13 +11,16 @@ mod reply_calls;
 
 pub(crate) use computer_actions::for_responses;
 pub(crate) use custom::{TOLD_GRAMMAR, custom_function};
-pub(crate) use lane::for_lane;
+pub(crate) use lane::{OwnShell, OwnShellItems, for_lane};
 pub use reply_calls::ClientToolCalls;
 
 use canon::{ClientToolKind, FunctionTool, JsonSchema, Part, PartKind, Tool, Turn};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
+
+/// The name of the shell of messages, which that format fixes.
+pub(crate) const BASH_NAME: &str = "bash";
 
 static TABLE: OnceLock<Map<String, Value>> = OnceLock::new();
 

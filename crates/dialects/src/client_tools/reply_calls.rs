@@ -6,15 +6,15 @@
 //! <https://platform.openai.com/docs/guides/function-calling#custom-tools>.
 
 use canon::{
-    ChatReply, ChatRequest, ClientTool, ClientToolKind, Event, Finish, FinishReason, PartDelta,
-    PartIndex, PartKind, PartStart, Tool, ToolCall,
+    ChatReply, ChatRequest, ClientTool, ClientToolKind, Event, Finish, FinishReason, Part,
+    PartDelta, PartIndex, PartKind, PartStart, Tool, ToolCall, WireFormat,
 };
 use std::collections::BTreeMap;
 
+use super::BASH_NAME;
 use super::computer_actions::messages_arguments;
 use super::custom::free_text;
-use super::lane::{foreign_shell_call, is_named};
-use crate::messages::BASH_NAME;
+use super::lane::{is_named, other_arguments};
 
 /// Converts calls back into those of the tools that the caller declared.
 #[derive(Debug, Default)]
@@ -180,6 +180,16 @@ fn mark_calls(finish: &mut Finish) {
     if finish.reason == FinishReason::Stop {
         finish.reason = FinishReason::ToolCalls;
     }
+}
+
+/// Returns the call in place of an item that another vendor's shell made, if the caller has a shell.
+fn foreign_shell_call(part: &Part, name: &str) -> Option<ToolCall> {
+    let PartKind::Foreign { origin: WireFormat::Responses, value } = &part.kind else {
+        return None;
+    };
+    let call = crate::responses::read_shell_call(value)?;
+    let arguments = other_arguments(WireFormat::Messages, &call.arguments);
+    Some(ToolCall { name: name.to_owned(), arguments, ..call })
 }
 
 #[cfg(test)]

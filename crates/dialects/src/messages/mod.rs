@@ -29,8 +29,6 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
-pub(crate) use own::client_tools::{BASH_NAME, bash_tool};
-
 pub use names::BETA_HEADER;
 
 use crate::repeated_text::RepeatingReader;

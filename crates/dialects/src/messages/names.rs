@@ -39,6 +39,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         needs_limit: true,
         known: OnceLock::new(),
     },
+    own_shell: Some(super::own::client_tools::OWN_SHELL),
     stop_support: StopSupport {
         max_stop_texts: usize::MAX,
         reports_stop_text: true,

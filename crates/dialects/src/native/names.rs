@@ -39,6 +39,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         needs_limit: false,
         known: OnceLock::new(),
     },
+    own_shell: None,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_TEXTS,
         reports_stop_text: false,

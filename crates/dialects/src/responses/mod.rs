@@ -30,9 +30,7 @@ mod write_request;
 mod write_stream;
 mod write_tools;
 
-pub(crate) use own::client_tools::{
-    note_shell_call, note_shell_result, read_shell_call, shell_tool,
-};
+pub(crate) use own::client_tools::read_shell_call;
 
 use crate::chat::ChatDialect;
 use crate::repeated_text::RepeatingReader;

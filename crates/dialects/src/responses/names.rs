@@ -43,6 +43,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         needs_limit: false,
         known: OnceLock::new(),
     },
+    own_shell: Some(super::own::client_tools::OWN_SHELL),
     stop_support: StopSupport {
         max_stop_texts: 0,
         reports_stop_text: false,

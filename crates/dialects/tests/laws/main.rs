@@ -24,6 +24,7 @@ mod entry;
 mod error_paths;
 mod fates;
 mod holes;
+mod lane_tools;
 mod losses;
 mod mappings;
 mod one;

@@ -38,7 +38,7 @@ async fn a_shell_call_of_every_model_is_an_item() {
 #[tokio::test]
 async fn a_member_of_a_toolset_is_called_on_every_model() {
     let gateway = TestGateway::start().await;
-    let content = "Do this:\ncomputer_left_click {\"coordinate\":[3,4]}";
+    let content = "Use the computer_left_click tool with {\"coordinate\":[3,4]}";
     let tools = json!([{ "type": "computer_toolset_20260801" }, { "type": "bash_20250124", "name": "bash" }]);
     for model in MODELS {
         let body = json!({ "model": model, "max_tokens": 99, "tools": tools,

@@ -64,6 +64,7 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
             lane: clean(&posted.lane).into(),
             price_version: clean(&posted.price_version).into(),
             service: clean(&posted.service).into(),
+            session: clean(&posted.session).into(),
             ..posted
         };
         assert_eq!(found, expected);

@@ -19,7 +19,7 @@ use transport::{
 
 use super::client_event::{ClientEvent, CreateEvent, RefusedEvent, read_event};
 use super::server_event::{error_event, steer_failed};
-use super::turn::{SocketContext, TurnEnd, run_turn, stopping};
+use super::turn::{SocketContext, SocketTurnEnd, run_turn, stopping};
 
 /// Time between two pings. Proxies close connections that are silent for a minute.
 const PING_PERIOD: Duration = Duration::from_secs(20);
@@ -40,7 +40,7 @@ pub(super) struct SocketSession {
     socket: WebSocket,
     sender: mpsc::Sender<Bytes>,
     events: mpsc::Receiver<Bytes>,
-    turns: FuturesUnordered<BoxFuture<'static, TurnEnd>>,
+    turns: FuturesUnordered<BoxFuture<'static, SocketTurnEnd>>,
     /// Streams whose response runs.
     running: HashSet<Option<String>>,
     waiting: VecDeque<WaitingCreate>,
@@ -178,7 +178,7 @@ impl SocketSession {
         }
     }
 
-    fn end_turn(&mut self, end: TurnEnd) {
+    fn end_turn(&mut self, end: SocketTurnEnd) {
         self.running.remove(&end.stream_id);
         if let Some(fatal) = end.fatal {
             self.closing.get_or_insert(fatal);

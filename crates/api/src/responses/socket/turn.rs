@@ -43,7 +43,7 @@ pub(super) struct SocketContext {
 }
 
 /// End of a response.
-pub(super) struct TurnEnd {
+pub(super) struct SocketTurnEnd {
     pub(super) stream_id: Option<String>,
     /// Error after which the connection is closed.
     pub(super) fatal: Option<(CloseReason, ApiError)>,
@@ -54,7 +54,7 @@ pub(super) async fn run_turn(
     context: Arc<SocketContext>,
     create: CreateEvent,
     events: mpsc::Sender<Bytes>,
-) -> TurnEnd {
+) -> SocketTurnEnd {
     let CreateEvent { stream_id, generates, body } = create;
     let state = &context.state;
     let id = RequestId(state.engine.request_ids.next_id(state.clock().now()));
@@ -70,7 +70,7 @@ pub(super) async fn run_turn(
             fatal = Some((CloseReason::PolicyViolation, error));
         }
     }
-    TurnEnd { stream_id, fatal }
+    SocketTurnEnd { stream_id, fatal }
 }
 
 /// Sends events of one response.

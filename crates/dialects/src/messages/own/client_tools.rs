@@ -10,7 +10,7 @@ use canon::{
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-use crate::client_tools;
+use crate::client_tools::{self, BASH_NAME, OwnShell};
 use crate::messages::names::ORIGIN;
 use crate::openai_values::read_cache;
 
@@ -38,11 +38,10 @@ const READ_FIELDS: [&str; 11] = [
     "strict",
 ];
 
-/// The name of the shell, which the format fixes.
-pub(crate) const BASH_NAME: &str = "bash";
+/// The shell of this format.
+pub(crate) const OWN_SHELL: OwnShell = OwnShell { tool: bash_tool, items: None };
 
-/// Returns the shell of this format.
-pub(crate) fn bash_tool() -> Option<ClientTool> {
+fn bash_tool() -> Option<ClientTool> {
     const KIND: &str = "bash_20250124";
     let fields = [("type", KIND), ("name", BASH_NAME)];
     read(

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::client_arguments::{
     action_of, actions_of, commands_of, operation_of, program_of, read_object,
 };
-use crate::client_tools;
+use crate::client_tools::{self, OwnShell, OwnShellItems};
 use crate::fields::ObjectWriter;
 use crate::openai_values::read_url;
 use crate::responses::names::ORIGIN;
@@ -58,21 +58,26 @@ pub(crate) fn read_tool(fields: &Map<String, Value>) -> Option<ClientTool> {
     Some(ClientTool { kind, origin: ORIGIN, value, functions: vec![function] })
 }
 
-/// Returns the shell of this format.
-pub(crate) fn shell_tool() -> Option<ClientTool> {
+/// The shell of this format.
+pub(crate) const OWN_SHELL: OwnShell = OwnShell {
+    tool: shell_tool,
+    items: Some(OwnShellItems { note_call: note_shell_call, note_result: note_shell_result }),
+};
+
+fn shell_tool() -> Option<ClientTool> {
     let value = json!({"type": "shell", "environment": {"type": "local"}});
     read_tool(value.as_object()?)
 }
 
 /// Makes a call of another vendor's shell one of this format's own, for a request.
-pub(crate) fn note_shell_call(part: &mut Part) {
+fn note_shell_call(part: &mut Part) {
     let PartKind::ToolCall(call) = &part.kind else { return };
     let item = call_item(ClientToolKind::Shell, call, "", "completed").without("id");
     part.extras.insert(ORIGIN, ITEM_EXTRA, item.into());
 }
 
 /// Makes the result of such a call one of this format's own.
-pub(crate) fn note_shell_result(part: &mut Part) {
+fn note_shell_result(part: &mut Part) {
     let PartKind::ToolResult(result) = &part.kind else { return };
     let (stdout, exit_code) = (result.as_text(), i32::from(result.is_error));
     let outcome = json!({"type": "exit", "exit_code": exit_code});

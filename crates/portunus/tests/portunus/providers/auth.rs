@@ -198,6 +198,7 @@ fn the_examples_for_users_are_good() {
         ("HOUSE_KEY", "k"),
         ("AZURE_OPENAI_API_KEY", "k"),
         ("GEMINI_API_KEY", "k"),
+        ("OPENAI_API_KEY", "k"),
         ("AWS_BEARER_TOKEN_BEDROCK", "k"),
         ("AWS_ACCESS_KEY_ID", "k"),
         ("AWS_SECRET_ACCESS_KEY", "k"),
