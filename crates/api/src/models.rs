@@ -65,12 +65,14 @@ fn list_as(incoming: &ApiRequest, shape: ModelListShape) -> Result<Response, Api
     let more = slice.end < models.len();
     let body = match shape {
         ModelListShape::Chat => {
-            let mut list = json!({ "object": "list", "data": data });
             let query = query_pairs(incoming.request.query());
-            if query.iter().any(|(name, _)| name == codex_catalog::VERSION_PARAMETER) {
-                list["models"] = codex_catalog::entries(shown).into();
+            match query.iter().any(|(name, _)| name == codex_catalog::VERSION_PARAMETER) {
+                true => {
+                    let catalog = codex_catalog::entries(shown);
+                    json!({ "object": "list", "data": data, "models": catalog })
+                }
+                false => json!({ "object": "list", "data": data }),
             }
-            list
         }
         ModelListShape::Messages => json!({
             "data": data,

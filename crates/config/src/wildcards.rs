@@ -57,12 +57,15 @@ pub(super) fn expand(
     Ok(())
 }
 
-/// Returns the start of the ids, with the lanes that they have.
+/// Start of ids, with the lanes that they have.
+type LanePattern = (String, Vec<(RawLane, Lane)>);
+
+/// Returns the patterns of an entry.
 fn patterns(
     id: &str,
     raw: &RawModel,
     providers: &[Arc<Provider>],
-) -> Result<Vec<(String, Vec<(RawLane, Lane)>)>, FieldError> {
+) -> Result<Vec<LanePattern>, FieldError> {
     if !raw.aliases.is_empty() {
         return Err(FieldError::new("aliases", "an entry with a wildcard has none"));
     }

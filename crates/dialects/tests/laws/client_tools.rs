@@ -166,7 +166,7 @@ fn call() -> impl Strategy<Value = (usize, usize, Value, Vec<prop::sample::Index
     let functions = tools.iter().enumerate().flat_map(|(at, tool)| {
         let chat = read(
             dialects::get(tool.format).unwrap(),
-            &body(tool.format, &[tool.tool.clone()], &[]),
+            &body(tool.format, std::slice::from_ref(&tool.tool), &[]),
         );
         let functions: Vec<_> =
             ClientTool::all_in(&chat.tools).flat_map(|tool| tool.functions.clone()).collect();
@@ -203,7 +203,8 @@ fn cut_events(reply: ChatReply, cuts: &[prop::sample::Index]) -> Vec<Event> {
                 at.retain(|at| text.is_char_boundary(*at));
                 at.extend([0, text.len()]);
                 at.sort_unstable();
-                let pieces = at.windows(2).map(|pair| text[pair[0]..pair[1]].to_owned());
+                let pieces =
+                    at.windows(2).map(|pair| text.get(pair[0]..pair[1]).unwrap().to_owned());
                 all.extend(pieces.map(|text| Event::PartDelta(place, PartDelta::Text(text))));
             }
             event => all.push(event),
@@ -250,8 +251,8 @@ fn streamed_call(format: WireFormat, stream: &[u8]) -> Value {
             let parts = events
                 .iter()
                 .filter_map(|event| event["candidates"][0]["content"]["parts"].as_array());
-            let calls = parts.flatten().filter_map(|part| part.get("functionCall"));
-            calls.last().unwrap().clone()
+            let mut calls = parts.flatten().filter_map(|part| part.get("functionCall"));
+            calls.next_back().unwrap().clone()
         }
     }
 }

@@ -90,14 +90,13 @@ pub(super) fn program_of(given: GivenArguments<'_>) -> Value {
     if let Value::Object(action) = &mut action {
         let is_env =
             |value: &Value| value.as_object().is_some_and(|env| env.values().all(Value::is_string));
-        let checks: [(&str, fn(&Value) -> bool); 4] = [
-            ("env", is_env),
-            ("timeout_ms", Value::is_u64),
-            ("user", Value::is_string),
-            ("working_directory", Value::is_string),
-        ];
-        for (name, fits) in checks {
-            if let Some(value) = fields.get(name).filter(|value| fits(value)) {
+        for name in ["env", "timeout_ms", "user", "working_directory"] {
+            let fits = |value: &&Value| match name {
+                "env" => is_env(value),
+                "timeout_ms" => value.is_u64(),
+                _ => value.is_string(),
+            };
+            if let Some(value) = fields.get(name).filter(fits) {
                 action.insert(name.to_owned(), value.clone());
             }
         }
