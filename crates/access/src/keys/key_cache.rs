@@ -1,8 +1,8 @@
 //! In-memory cache of API keys, so that a call does not wait for the database.
 //!
 //! Changes by other nodes and by the CLI are fetched every second. An unknown key is looked up in
-//! the store once. The rate of those lookups is limited, so that guessed keys put no load on the
-//! database.
+//! the store once, and so is a known one whose token does not match: another node may have given it a
+//! new one. The rate of those lookups is limited, so that guessed keys put no load on the database.
 
 use aws_lc_rs::hmac;
 use canon::{ApiError, ErrorKind, Micros, covers_model};
@@ -17,13 +17,12 @@ use store::{AccountTerms, KeyRecord, ObjectOwner, ObjectSharing, Store, StoreErr
 
 use super::account_funds::AccountFunds;
 use super::key_token::KeyToken;
+use super::lookup_limiter::LookupLimiter;
 use super::token_proof::{ProofKey, TokenProof};
 use config::IpRange;
 
 use crate::limits::{CallerUse, RateWindow};
 
-/// Limit on store lookups for unknown keys.
-const MAX_LOOKUPS_PER_SECOND: u32 = 50;
 /// Changes this far back are fetched again, because clocks of nodes differ.
 const CHANGE_OVERLAP: Micros = Micros::from_secs(10);
 
@@ -124,14 +123,6 @@ pub struct KeyCache {
     refreshed_at: Mutex<Micros>,
 }
 
-#[derive(Default)]
-struct LookupLimiter {
-    second: i64,
-    count: u32,
-    /// Ids the store did not know, with the time until which that is trusted.
-    unknown_ids: HashMap<String, Micros>,
-}
-
 impl KeyCache {
     /// Loads every key of the store.
     pub async fn load(
@@ -172,20 +163,19 @@ impl KeyCache {
     /// does not reveal the reason.
     pub async fn find(&self, text: &str, known: &KnownKey) -> Result<FoundKey, ApiError> {
         let token = KeyToken::parse(text).ok_or_else(invalid_key)?;
-        let found = self.find_by_id(token.id()).await?;
-        let now = self.clock.now();
-        let record = &found.key.record;
-        if !found.key.is_live(now) {
+        let mut found = self.find_by_id(token.id()).await?;
+        if !found.key.is_live(self.clock.now()) {
             return Err(invalid_key());
         }
-        if self.is_current(token, &found.key) {
-            *known.0.lock() = Some(found.clone());
-            return Ok(found);
+        if !self.is_current(token, &found.key) {
+            if self.is_old(token, &found.key) {
+                // Not kept as known, because its time ends.
+                return Ok(found);
+            }
+            found = Box::pin(self.look_up_rotated(token, &found.key)).await?;
         }
-        // A token from before the current one is not kept as known, because its time ends.
-        let old = record.old_hash.as_deref().filter(|_| record.old_until.is_some_and(|t| now < t));
-        let matches = old.is_some_and(|old| token.matches(&self.pepper, old));
-        if matches { Ok(found) } else { Err(invalid_key()) }
+        *known.0.lock() = Some(found.clone());
+        Ok(found)
     }
 
     /// Returns the known key of a head. `None` if there is none, if it has changed since, or if it may
@@ -237,6 +227,14 @@ impl KeyCache {
             proof.remember(proof_key, token);
         }
         matches
+    }
+
+    /// Returns true if the token is the one from before the current one, and may still be used.
+    fn is_old(&self, token: KeyToken<'_>, key: &ApiKey) -> bool {
+        let KeyRecord { old_hash: Some(hash), old_until: Some(until), .. } = &key.record else {
+            return false;
+        };
+        self.clock.now() < *until && token.matches(&self.pepper, hash)
     }
 
     /// Returns the key with this public id, looking it up in the store if it is not cached.
@@ -330,7 +328,7 @@ impl KeyCache {
         if is_known || self.get(&record.id).is_some() {
             self.insert(record);
         } else {
-            self.lookup_limiter.lock().unknown_ids.remove(&record.id);
+            self.lookup_limiter.lock().forget(&record.id);
         }
     }
 
@@ -373,32 +371,12 @@ impl KeyCache {
     }
 
     async fn look_up(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
-        let letter = id.bytes().last().map_or(0, |byte| usize::from(byte % 16));
-        let _alone = match self.lookup_locks.get(letter) {
-            Some(looking) => Some(looking.lock().await),
-            None => None,
-        };
+        let _alone = self.lookup_turn(id).await;
         if let Some(key) = self.get(id) {
             return Ok(key);
         }
         let now = self.clock.now();
-        {
-            let mut lookups = self.lookup_limiter.lock();
-            if lookups.unknown_ids.get(id).is_some_and(|until| now < *until) {
-                return Err(invalid_key());
-            }
-            let second = now.as_secs();
-            if lookups.second != second {
-                lookups.second = second;
-                lookups.count = 0;
-                lookups.unknown_ids.retain(|_, until| now < *until);
-            }
-            lookups.count += 1;
-            if lookups.count > MAX_LOOKUPS_PER_SECOND {
-                return Err(invalid_key()
-                    .with_log_note("too many unknown keys in this second to look them up"));
-            }
-        }
+        self.lookup_limiter.lock().admit(id, now)?;
         match self.store.key(id).await {
             Ok(Some(record)) => {
                 // The terms of the account may be as new as the key.
@@ -406,12 +384,38 @@ impl KeyCache {
                 Ok(self.insert(record))
             }
             Ok(None) => {
-                let until = now + Micros::from_secs(2);
-                self.lookup_limiter.lock().unknown_ids.insert(id.to_owned(), until);
+                self.lookup_limiter.lock().remember_unknown(id, now);
                 Err(invalid_key())
             }
             Err(e) => Err(store_error(&e)),
         }
+    }
+
+    /// Reads a key again whose cached record does not have this token. Fails if the store does not
+    /// have it either.
+    async fn look_up_rotated(
+        &self,
+        token: KeyToken<'_>,
+        cached: &Arc<ApiKey>,
+    ) -> Result<FoundKey, ApiError> {
+        let _alone = self.lookup_turn(token.id()).await;
+        let mut found = self.find_cached(token.id()).ok_or_else(invalid_key)?;
+        if Arc::ptr_eq(&found.key, cached) {
+            let now = self.clock.now();
+            self.lookup_limiter.lock().admit(token.text(), now)?;
+            found = self.read_again(token.id()).await?;
+            if Arc::ptr_eq(&found.key, cached) {
+                self.lookup_limiter.lock().remember_unknown(token.text(), now);
+            }
+        }
+        let is_live = found.key.is_live(self.clock.now());
+        if is_live && self.is_current(token, &found.key) { Ok(found) } else { Err(invalid_key()) }
+    }
+
+    /// Waits until no other request looks up this key.
+    async fn lookup_turn(&self, id: &str) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let letter = id.bytes().last().map_or(0, |byte| usize::from(byte % 16));
+        Some(self.lookup_locks.get(letter)?.lock().await)
     }
 }
 
@@ -420,7 +424,7 @@ fn store_error(error: &StoreError) -> ApiError {
         .with_log_note(format!("the store failed to look up a key: {error}"))
 }
 
-fn invalid_key() -> ApiError {
+pub(super) fn invalid_key() -> ApiError {
     ApiError::new(
         ErrorKind::Unauthenticated,
         "the API key is not valid; check that it was copied whole and has not expired or been revoked",
@@ -434,7 +438,7 @@ mod tests {
     use crate::keys::{NewKeyToken, hash_token};
     use canon::Money;
     use ledger::TestClock;
-    use store::{KeyBounds, KeyGrants, KeyScope, RateLimits};
+    use store::{Account, AccountRole, KeyBounds, KeyGrants, KeyScope, RateLimits};
 
     const BEGIN: Micros = Micros::from_secs(1_800_000_000);
 
@@ -523,6 +527,40 @@ mod tests {
                 assert!(Arc::ptr_eq(&known, &found), "{step}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_token_that_another_node_made_is_good_at_once_and_a_guess_is_read_once() {
+        let store = Store::open("sqlite::memory:").await.unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(TestClock::at(BEGIN));
+        let cache = KeyCache::load(store.clone(), clock, "pepper").await.unwrap();
+        let account = Account {
+            id: "a".to_owned(),
+            username: "ada".to_owned(),
+            email: None,
+            role: AccountRole::Member,
+            password_hash: None,
+            disabled: false,
+            created: BEGIN,
+            changed: BEGIN,
+        };
+        store.add_account(&account).await.unwrap();
+        let first = NewKeyToken::generate(KeyScope::Call).unwrap();
+        let next = || NewKeyToken::with_id(first.id.clone(), KeyScope::Call).unwrap();
+        let [second, third] = [next(), next()];
+        store.add_key(&record(&first, cache.pepper())).await.unwrap();
+        let find = async |token: &NewKeyToken| cache.find(&token.text, &KnownKey::default()).await;
+        let rotate = async |token: &NewKeyToken| {
+            let hash = hash_token(cache.pepper(), &token.text);
+            assert!(store.rotate_key(&token.id, &hash, BEGIN, BEGIN).await.unwrap());
+        };
+        assert!(find(&first).await.is_ok());
+        assert!(find(&second).await.is_err());
+        rotate(&second).await;
+        assert!(find(&second).await.is_err(), "the store is not asked again so soon");
+        rotate(&third).await;
+        assert!(find(&third).await.is_ok());
+        assert!(find(&first).await.is_err());
     }
 
     #[tokio::test]

@@ -47,6 +47,10 @@ impl<'a> KeyToken<'a> {
         self.id
     }
 
+    pub(super) const fn text(&self) -> &'a str {
+        self.text
+    }
+
     pub(super) const fn as_bytes(&self) -> &'a [u8] {
         self.text.as_bytes()
     }

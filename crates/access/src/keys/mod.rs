@@ -4,6 +4,7 @@ mod account_funds;
 mod key_cache;
 mod key_json;
 mod key_token;
+mod lookup_limiter;
 mod token_proof;
 
 pub use account_funds::AccountFunds;
