@@ -4,6 +4,7 @@
 //! time, streams, and the shutdown.
 
 mod connections;
+mod cut_frames;
 pub(crate) mod h1;
 mod h2;
 mod h2_frames;

@@ -16,6 +16,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
+use super::cut_frames::CutFrames;
 use super::metered_stream::{MeteredStream, ReadMeter};
 use super::server_reply::ServerReply;
 use super::server_request::{ServerBody, ServerRequest};
@@ -131,7 +132,7 @@ pub fn accept_web_socket(
 
 /// A WebSocket whose handshake is done.
 pub struct WebSocket {
-    socket: WebSocketStream<MeteredStream>,
+    socket: WebSocketStream<CutFrames>,
 }
 
 impl WebSocket {
@@ -148,9 +149,8 @@ impl WebSocket {
             .max_message_size(Some(max_text_bytes))
             .max_frame_size(Some(max_text_bytes));
         let stream = MeteredStream::new(stream, &limits, meter);
-        let role = Role::Server;
-        let socket =
-            WebSocketStream::from_partially_read(stream, read.to_vec(), role, Some(config)).await;
+        let stream = CutFrames::new(stream, &read, max_text_bytes, READ_BYTES);
+        let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
         (Self { socket }, place)
     }
 
@@ -164,7 +164,7 @@ impl WebSocket {
             };
             match message {
                 Message::Text(text) => {
-                    self.socket.get_mut().release_all();
+                    self.socket.get_mut().stream().release_all();
                     return SocketInput::Text(text.into());
                 }
                 Message::Binary(_) => {
@@ -172,7 +172,7 @@ impl WebSocket {
                     return SocketInput::Refused(CloseReason::NotText, Some(error));
                 }
                 Message::Ping(data) | Message::Pong(data) => {
-                    self.socket.get_mut().release(data.len() + CONTROL_FRAME_BYTES);
+                    self.socket.get_mut().stream().release(data.len() + CONTROL_FRAME_BYTES);
                     // The answer to a ping is sent before the next frame is read, so that answers
                     // cannot pile up.
                     if !self.flush().await {
@@ -218,7 +218,7 @@ impl WebSocket {
             if self.socket.send(Message::Close(Some(frame))).await.is_err() {
                 return;
             }
-            let mut stream = self.socket.into_inner().into_stream();
+            let mut stream = self.socket.into_inner().into_stream().into_stream();
             if stream.shutdown().await.is_err() {
                 return;
             }
