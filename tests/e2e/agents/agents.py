@@ -10,6 +10,8 @@ import re
 import subprocess
 from pathlib import Path
 
+from sockets_only import sockets_only
+
 NOWHERE = "http://127.0.0.1:9"
 # Steps for the demo model: it makes these calls with these arguments (docs/simulate.md).
 STEP = "Use the {} tool with {}."
@@ -108,6 +110,7 @@ class Codex(Agent):
     name = "Codex"
     # Its compaction keeps the words of the user.
     filler = ""
+    web_sockets = "false"
 
     def prepare(self):
         (self.home / "config.toml").write_text(
@@ -123,6 +126,7 @@ name = "Portunus"
 base_url = "{self.url}/v1"
 env_key = "PORTUNUS_KEY"
 wire_api = "responses"
+supports_websockets = {self.web_sockets}
 
 [analytics]
 enabled = false
@@ -151,6 +155,15 @@ enabled = false
 
     def session(self):
         return "".join(file.read_text() for file in (self.home / "sessions").rglob("*.jsonl"))
+
+
+class CodexOverWebSocket(Codex):
+    name = "Codex over WebSocket"
+    web_sockets = "true"
+
+    def prepare(self):
+        self.url = sockets_only(self.url)
+        super().prepare()
 
 
 class GeminiCli(Agent):
@@ -343,4 +356,4 @@ class Llm(Agent):
         )
 
 
-AGENTS = [ClaudeCode, Codex, GeminiCli, OpenCode, QwenCode, Aider, Llm]
+AGENTS = [ClaudeCode, Codex, CodexOverWebSocket, GeminiCli, OpenCode, QwenCode, Aider, Llm]

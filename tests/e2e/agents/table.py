@@ -15,6 +15,7 @@ JOURNEYS = ["answer", "edit and shell", "compaction", "resume after a restart"]
 AGENTS = {
     "Claude Code": ("@anthropic-ai/claude-code", "messages", "claude-code.md"),
     "Codex": ("@openai/codex", "responses", "codex.md"),
+    "Codex over WebSocket": ("@openai/codex", "responses", "codex.md"),
     "Gemini CLI": ("@google/gemini-cli", "native", "gemini-cli.md"),
     "opencode": ("opencode-ai", "chat", "opencode.md"),
     "Qwen Code": ("@qwen-code/qwen-code", "chat", "qwen-code.md"),

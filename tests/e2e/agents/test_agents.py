@@ -2,7 +2,7 @@
 
 `cargo xtask test --only agents` installs the agents and runs this. The demo models follow a script
 in the prompt (docs/simulate.md), so that the calls and the words of an answer are known. Results are
-the cells of docs/clients/README.md (see table.py).
+the cells of docs/clients/matrix.md (see table.py).
 """
 
 import os
