@@ -53,9 +53,12 @@ pub(super) async fn create(mut incoming: ApiRequest) -> Result<ServerReply, ApiE
             None => Ok(response),
         };
     }
+    let is_prepared = socket.as_ref().is_some_and(|socket| !socket.generates);
+    // What costs nothing is kept with its connection and takes no room in the store.
+    conversation.store &= !is_prepared;
     let answers = answers.cloned();
     let recorder = recorder::ResponseRecorder::new(state, &call, conversation, answers).await;
-    if socket.is_some_and(|socket| !socket.generates) {
+    if is_prepared {
         let prepared = prewarm::prepare(&call, &recorder).await;
         return prepared.map_err(|error| offset.restore_path(error));
     }

@@ -1,6 +1,7 @@
 //! A response without output, which a client asks for before it needs one (`generate: false`).
 //!
-//! It is checked like a call, is not sent to a provider and costs nothing. The next request may continue it.
+//! It is checked like a call, is not sent to a provider and costs nothing. The next request of its
+//! connection may continue it.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -50,6 +51,7 @@ fn empty_response(call: &Call) -> Result<Map<String, Value>, ApiError> {
     let fields = [
         ("status", json!("in_progress")),
         ("output", json!([])),
+        ("store", json!(false)),
         ("usage", Value::Null),
         ("completed_at", Value::Null),
         ("incomplete_details", Value::Null),

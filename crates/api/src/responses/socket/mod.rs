@@ -3,6 +3,7 @@
 //! Every `response.create` is a call of its own, as if it had arrived over HTTP.
 
 mod client_event;
+mod event_sender;
 mod server_event;
 mod session;
 mod turn;

@@ -6,7 +6,7 @@ use dialects::Dialect as _;
 use dialects::responses::ResponsesDialect;
 use serde_json::{Map, Value, json};
 
-use crate::json_object::parse_object;
+use crate::json_object::{parse_object, set_fields};
 
 /// Adds fields to an event, which is a JSON object. The rest keeps its bytes.
 pub(super) fn with_fields(event: Bytes, fields: &Map<String, Value>) -> Bytes {
@@ -41,6 +41,16 @@ pub(super) fn error_event(error: &ApiError, request_id: &str, stream_id: Option<
     }
     event.extend(stream_field(stream_id));
     Value::from(event).to_string().into()
+}
+
+/// Returns the event with this number, which ends a response that began with the event `first`.
+pub(super) fn failed_event(first: &[u8], error: Value, number: u64) -> Bytes {
+    let begun = parse_object(first).shift_remove("response").unwrap_or_default();
+    let mut response = begun.as_object().cloned().unwrap_or_default();
+    set_fields(&mut response, [("status", json!("failed")), ("error", error)]);
+    let event =
+        json!({ "type": "response.failed", "sequence_number": number, "response": response });
+    event.to_string().into()
 }
 
 /// Returns the event that gives the input of `response.steer` back. Both values are JSON.

@@ -1,22 +1,20 @@
 //! One response of a WebSocket: an ordinary call whose events are sent as messages.
 
-use access::keys::KnownKey;
+use access::keys::{FoundKey, KnownKey};
 use access::limits::Admission;
 use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
-use dialects::SseDecoder;
 use futures_util::FutureExt as _;
-use http_body_util::BodyExt as _;
 use relay::{CallHead, RequestId};
-use serde_json::{Map, Value};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use transport::{CloseReason, ReplyHeaders, RequestHead, ServerReply, ServerRequest};
+use transport::{CloseReason, RequestHead, ServerReply, ServerRequest};
 
 use super::client_event::CreateEvent;
-use super::server_event::{error_event, stream_field, with_fields};
+use super::event_sender::EventSender;
+use super::server_event::error_event;
 use crate::connection_answers::ConnectionAnswers;
 use crate::keyed::{KeyedHandler, RouteNeed, authenticate, begin_keyed};
 use crate::request::{ApiRequest, SocketCall};
@@ -58,7 +56,7 @@ pub(super) async fn run_turn(
     let CreateEvent { stream_id, generates, body } = create;
     let state = &context.state;
     let id = RequestId(state.engine.request_ids.next_id(state.clock().now()));
-    let mut stream = EventSender { stream_id: stream_id.as_deref(), events: &events };
+    let mut stream = EventSender::new(stream_id.as_deref(), &events);
     let work = AssertUnwindSafe(serve_turn(&context, &id, generates, body, &mut stream));
     let served = work.catch_unwind().await;
     let served = served.unwrap_or_else(|_| Err(ApiError::internal("a request panicked")));
@@ -71,12 +69,6 @@ pub(super) async fn run_turn(
         }
     }
     SocketTurnEnd { stream_id, fatal }
-}
-
-/// Sends events of one response.
-struct EventSender<'a> {
-    stream_id: Option<&'a str>,
-    events: &'a mpsc::Sender<Bytes>,
 }
 
 async fn serve_turn(
@@ -96,7 +88,24 @@ async fn serve_turn(
         .headers
         .get("content-type")
         .is_some_and(|kind| kind.starts_with(b"text/event-stream"));
-    if is_stream { stream.forward(reply, id).await } else { Err(whole_error(reply).await) }
+    if !is_stream {
+        return Err(whole_error(reply).await);
+    }
+    if let Some(failure) = stream.forward(reply, id).await? {
+        // A key that was revoked meanwhile is the reason that the caller is told.
+        find_key(context).await?;
+        stream.fail(failure).await;
+    }
+    Ok(())
+}
+
+/// Returns the key of the connection in its current state.
+async fn find_key(context: &SocketContext) -> Result<FoundKey, ApiError> {
+    let SocketContext { state, peer, head, known_key, .. } = context;
+    match state.engine.keys.find_known(known_key) {
+        Some(key) => Ok(key),
+        None => Box::pin(authenticate(state, head, known_key, *peer)).await,
+    }
 }
 
 /// Begins a call like one that arrives over HTTP. The key is looked up again.
@@ -106,11 +115,10 @@ async fn begin_call(
     generates: bool,
     body: Bytes,
 ) -> Result<ServerReply, ApiError> {
-    let SocketContext { state, peer, head, call_head, known_key, answers } = context;
-    let key = match state.engine.keys.find_known(known_key) {
-        Some(key) => key,
-        None => Box::pin(authenticate(state, head, known_key, *peer)).await?,
-    };
+    let SocketContext { state, peer, head, call_head, answers, .. } = context;
+    let key = find_key(context).await?;
+    // A response without output costs nothing, and counts like other requests that do not.
+    let route = KeyedHandler { paid: generates, ..CREATE_ROUTE };
     let incoming = ApiRequest {
         state: Arc::clone(state),
         config: state.config(),
@@ -122,47 +130,7 @@ async fn begin_call(
         socket: Some(SocketCall { answers: Arc::clone(answers), generates }),
         request: ServerRequest::with_body(Arc::clone(head), body),
     };
-    relay::run_for_caller(&state.engine.tasks, begin_keyed(incoming, CREATE_ROUTE)).await
-}
-
-impl EventSender<'_> {
-    /// Sends the events of a reply. The first one carries the headers of the reply.
-    async fn forward(&mut self, reply: ServerReply, id: &RequestId) -> Result<(), ApiError> {
-        let mut body = reply.body;
-        let mut fields = stream_field(self.stream_id);
-        fields.insert("headers".to_owned(), reply_headers(&reply.headers, id));
-        let mut cutter = SseDecoder::default();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| {
-                ApiError::new(ErrorKind::Interrupted, "the answer was interrupted")
-                    .with_log_note(error.to_string())
-            })?;
-            let Ok(data) = frame.into_data() else { continue };
-            cutter.push(data);
-            while let Some(event) = cutter.next_frame()? {
-                // The end of some providers' streams is a word.
-                if !event.data.trim_ascii_start().starts_with(b"{") {
-                    continue;
-                }
-                let event = with_fields(event.data, &fields);
-                fields.shift_remove("headers");
-                if self.events.send(event).await.is_err() {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the headers of a reply that tell about the call.
-fn reply_headers(headers: &ReplyHeaders, id: &RequestId) -> Value {
-    let mut shown = Map::new();
-    shown.insert("x-request-id".to_owned(), id.0.as_ref().into());
-    for (name, value) in headers.iter().filter(|(name, _)| name.starts_with("x-portunus-")) {
-        shown.insert(name.to_owned(), String::from_utf8_lossy(value).into());
-    }
-    shown.into()
+    relay::run_for_caller(&state.engine.tasks, begin_keyed(incoming, route)).await
 }
 
 /// Returns the error that a reply which is no stream stands for.

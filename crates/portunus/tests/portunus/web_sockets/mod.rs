@@ -1,6 +1,7 @@
 //! Responses over a WebSocket: calls, frames that break the rules, limits and the end of a connection.
 
 mod calls;
+mod endings;
 mod frames;
 mod limits;
 
