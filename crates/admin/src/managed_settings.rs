@@ -5,7 +5,7 @@
 
 use dialects::json;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -42,16 +42,31 @@ impl ManagedSettings {
     }
 }
 
-/// Returns a value with the keys of all its objects in order.
+/// Largest integer that JavaScript tells from its neighbours.
+const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
+
+/// Returns a number as JavaScript writes it, which computes the checksum again: `2.0` is `2`.
+#[expect(clippy::cast_possible_truncation, reason = "the number is an integer in that range")]
+fn script_number(number: &Number) -> Value {
+    match number.as_f64() {
+        Some(float) if float.fract() == 0.0 && float.abs() <= MAX_SAFE_INTEGER => {
+            Value::from(float as i64)
+        }
+        _ => Value::from(number.clone()),
+    }
+}
+
+/// Returns a value with the keys of all its objects in the order of JavaScript, by UTF-16.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(object) => {
             let mut fields: Vec<(&String, &Value)> = object.iter().collect();
-            fields.sort_by_key(|(name, _)| *name);
+            fields.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
             fields.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect()
         }
         Value::Array(list) => list.iter().map(sorted).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        Value::Number(number) => script_number(number),
+        Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
     }
 }
 
@@ -158,6 +173,15 @@ mod tests {
         assert_eq!(one.checksum, other.checksum);
         let text = r#"{"a":{"c":null,"d":true},"b":[{"x":"é","y":1}]}"#;
         assert_eq!(one.checksum, format!("sha256:{}", random::hex(&random::digest(text))));
+    }
+
+    /// The texts are what `JSON.stringify` of sorted objects gives.
+    #[test]
+    fn numbers_and_keys_are_those_of_javascript() {
+        let given = "{\"\u{ff00}\":1,\"\u{1f600}\":[2.0,1e2,-0.0,0.5,-3]}";
+        let given = ManagedSettings::new("u".to_owned(), parse_managed_settings(given).unwrap());
+        let text = "{\"\u{1f600}\":[2,100,0,0.5,-3],\"\u{ff00}\":1}";
+        assert_eq!(given.checksum, format!("sha256:{}", random::hex(&random::digest(text))));
     }
 
     #[test]

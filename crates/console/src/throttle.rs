@@ -233,21 +233,39 @@ impl Throttle {
         }
     }
 
-    /// Takes back one attempt of a network after a success.
-    async fn uncount_network(
+    /// Takes back one attempt after a success that says nothing about those before it.
+    pub(crate) async fn uncount(
         &self,
         store: &Store,
+        name: &str,
         network: ClientNetwork,
         now: Micros,
     ) -> Result<(), PageError> {
-        let hash = ThrottleKey::Network(network).hash(&self.0);
+        let name = &*name.to_lowercase();
+        let all = [
+            ThrottleKey::NameAndNetwork(name, network),
+            ThrottleKey::Network(network),
+            ThrottleKey::Name(name),
+        ];
+        self.take_back(store, &all, now).await
+    }
+
+    /// Takes back one attempt in each of these counters.
+    async fn take_back(
+        &self,
+        store: &Store,
+        all: &[ThrottleKey<'_>],
+        now: Micros,
+    ) -> Result<(), PageError> {
+        let mut hashes: Vec<Vec<u8>> = all.iter().map(|tallied| tallied.hash(&self.0)).collect();
+        hashes.sort_unstable();
         let less = |tallies: &mut [AttemptCounter]| {
             for tally in tallies {
                 tally.tries = tally.tries.saturating_sub(1).max(0);
             }
             Ok::<(), PageError>(())
         };
-        store.change_attempts(&[hash], now, less).await
+        store.change_attempts(&hashes, now, less).await
     }
 
     async fn count(
@@ -284,7 +302,7 @@ impl Throttle {
         let name = &*name.to_lowercase();
         let both = [ThrottleKey::NameAndNetwork(name, network), ThrottleKey::Name(name)];
         store.drop_attempts(&both.map(|tallied| tallied.hash(&self.0))).await?;
-        self.uncount_network(store, network, now).await
+        self.take_back(store, &[ThrottleKey::Network(network)], now).await
     }
 }
 
@@ -391,6 +409,20 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(nodes.admit("anna", HOME, later).await, Ok(()));
         }
+    }
+
+    #[tokio::test]
+    async fn a_success_that_is_taken_back_pays_for_no_guess() {
+        let nodes = TestThrottle::of(DEVICE_LIMITS).await;
+        for _ in 0..8 {
+            nodes.admit("anna", HOME, Micros::ZERO).await.unwrap();
+            nodes.admit("anna", HOME, Micros::ZERO).await.unwrap();
+            nodes.0.uncount(&nodes.1, "anna", HOME, Micros::ZERO).await.unwrap();
+        }
+        for _ in 8..10 {
+            nodes.admit("anna", HOME, Micros::ZERO).await.unwrap();
+        }
+        assert!(nodes.admit("anna", HOME, Micros::ZERO).await.is_err());
     }
 
     #[tokio::test]

@@ -65,7 +65,8 @@ async fn find(
     state.device_throttle.admit(&state.store, name, network, now).await?;
     let pending = state.host.accounts().pending_device(code).await?;
     if pending.is_some() {
-        state.device_throttle.clear_name(&state.store, name, network, now).await?;
+        // Anybody can start a sign-in and knows its code, which must not pay for guesses.
+        state.device_throttle.uncount(&state.store, name, network, now).await?;
     }
     Ok(pending)
 }

@@ -190,8 +190,13 @@ impl UserAdmin<'_> {
         let store = &self.accounts.store;
         let mut revoked = 0;
         if keys {
-            for key in store.keys_of(&account.id).await?.iter().filter(|key| key.revoked.is_none())
-            {
+            let mut own = store.keys_of(&account.id).await?;
+            // A program signed in with the account, and is its alone, whoever pays.
+            let signed_in = store.keys_created_by(&account.id).await?.into_iter();
+            own.extend(
+                signed_in.filter(|key| key.surface.is_some() && key.account_id != account.id),
+            );
+            for key in own.iter().filter(|key| key.revoked.is_none()) {
                 let read = ReadVersion::default();
                 self.accounts.revoke_key(&Actor::Operator, &key.id, read).await?;
                 revoked += 1;
