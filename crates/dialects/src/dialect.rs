@@ -200,8 +200,10 @@ pub trait Dialect: PassThrough + Send + Sync {
         lane: &LaneSettings<'_>,
     ) -> Result<Lossy<ProviderRequest>, ApiError> {
         let write = self.functions().write_request;
-        let own_shell = self.traits().own_shell.as_ref();
-        let fitted = client_tools::for_lane(chat, self.origin(), own_shell, lane.client_tools);
+        let own = self.traits();
+        let (shell, screen) = (own.own_shell.as_ref(), own.own_screen.as_ref());
+        let taken = lane.client_tools;
+        let fitted = client_tools::for_lane(chat, self.origin(), shell, screen, taken);
         let Some((chat, losses)) = fitted else {
             return write(chat, lane);
         };

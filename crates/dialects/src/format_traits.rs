@@ -5,7 +5,7 @@
 
 use canon::{MediaKind, StopSupport, WireFormat};
 
-use crate::client_tools::OwnShell;
+use crate::client_tools::{OwnScreen, OwnShell};
 use crate::count_endpoint::CountEndpoint;
 use crate::media_urls::MediaUrlFields;
 use crate::object_fields::ObjectFields;
@@ -26,6 +26,8 @@ pub struct FormatTraits {
     pub(crate) plain_request: PlainShape,
     /// The shell of the format.
     pub(crate) own_shell: Option<OwnShell>,
+    /// The computer of the format.
+    pub(crate) own_screen: Option<OwnScreen>,
     /// Means to end a reply early.
     pub stop_support: StopSupport,
     /// True if a request can ask for several candidates.

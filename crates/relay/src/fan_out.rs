@@ -118,11 +118,11 @@ fn write(
         meter.is_finished &= its_meter.is_finished;
     }
     reply.usage = meter.usage;
-    ClientToolCalls::for_request(chat).convert_reply(&mut reply);
+    let mut losses = ClientToolCalls::for_request(chat).convert_reply(&mut reply);
     let account_id = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
     let stamp = call.reply_stamp();
-    let (body, losses) = if facts.stream {
+    let (body, more) = if facts.stream {
         let mut writer = call.dialect.stream_writer(chat, &stamp);
         let mut out = Vec::new();
         for event in into_events(reply) {
@@ -133,5 +133,6 @@ fn write(
     } else {
         call.dialect.write_reply(reply, chat, &stamp)
     };
+    losses.extend(more);
     Ok((FinishedReply { meter, losses, was_stopped: false }, Bytes::from(body)))
 }

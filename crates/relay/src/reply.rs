@@ -154,10 +154,11 @@ fn convert_piece(
     let meter = ReplyMeter::of_reply(&reply);
     complete_endings(&mut reply, expected.dialect.origin());
     check_ending(&reply, call)?;
-    ClientToolCalls::for_request(chat).convert_reply(&mut reply);
+    let mut losses = ClientToolCalls::for_request(chat).convert_reply(&mut reply);
     let account_id = &call.key.record.account_id;
     call.engine.signatures.keep_reply(account_id, call.dialect.origin(), chat, &reply);
-    let (body, losses) = call.dialect.write_reply(reply, chat, &call.reply_stamp());
+    let (body, more) = call.dialect.write_reply(reply, chat, &call.reply_stamp());
+    losses.extend(more);
     let finished = FinishedReply { meter, losses, was_stopped: false };
     Ok(ConvertedReply { finished, body: Bytes::from(body), recording })
 }

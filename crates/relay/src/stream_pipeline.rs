@@ -460,6 +460,7 @@ impl TranslatedStream {
 
     fn complete(&mut self, out: &mut Vec<u8>) -> StreamProgress {
         self.meter.is_finished = true;
+        self.losses.extend(self.client_calls.take_losses());
         self.losses.extend(self.writer.finish(out));
         StreamProgress::Complete
     }

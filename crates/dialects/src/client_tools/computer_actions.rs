@@ -1,9 +1,11 @@
 //! Actions on a screen in the words of the messages and the responses formats.
 //!
-//! A model is offered the caller's own actions, but one that was trained on those of its vendor may use
-//! these. Both have pixels, so that only the words differ. An action without a counterpart stays as it is.
+//! A lane may have the computer of its own vendor in place of the caller's. A model that is offered the
+//! caller's own actions may still use those of its vendor. Both have pixels, so that only the words differ.
 
 use serde_json::{Map, Value, json};
+
+use super::key_names::{KeyWords, join_keys, split_keys};
 
 /// Pixels of a step of the wheel.
 const WHEEL_STEP: i64 = 100;
@@ -16,11 +18,10 @@ const CLICKS: [(&str, &str); 3] =
 pub(crate) fn for_responses(given: &Map<String, Value>) -> Option<Value> {
     let kind = given.get("action")?.as_str()?;
     let text = given.get("text").and_then(Value::as_str);
-    let keys = |text: &str| -> Vec<String> { text.split('+').map(str::to_owned).collect() };
     let mut action = match kind {
         "screenshot" | "wait" => return Some(json!({"type": kind})),
         "type" => return Some(json!({"type": "type", "text": text?})),
-        "key" | "hold_key" => return Some(json!({"type": "keypress", "keys": keys(text?)})),
+        "key" | "hold_key" => return Some(json!({"type": "keypress", "keys": split_keys(text?)})),
         "left_click_drag" => {
             let path = [point(given, "start_coordinate")?, point(given, "coordinate")?];
             let path = path.map(|(x, y)| json!({"x": x, "y": y}));
@@ -44,7 +45,7 @@ pub(crate) fn for_responses(given: &Map<String, Value>) -> Option<Value> {
         }
     };
     if let (Some(text), Value::Object(fields)) = (text, &mut action) {
-        fields.insert("keys".to_owned(), keys(text).into());
+        fields.insert("keys".to_owned(), split_keys(text).into());
     }
     Some(action)
 }
@@ -57,7 +58,7 @@ pub(crate) fn for_messages(given: &Map<String, Value>) -> Option<Value> {
     let keys = given
         .get("keys")
         .and_then(Value::as_array)
-        .map(|keys| keys.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("+"));
+        .map(|keys| join_keys(keys.iter().filter_map(Value::as_str), KeyWords::Messages));
     let mut action = match kind {
         "screenshot" => return Some(json!({"action": "screenshot"})),
         "wait" => return Some(json!({"action": "wait", "duration": 1})),
@@ -94,19 +95,6 @@ pub(crate) fn for_messages(given: &Map<String, Value>) -> Option<Value> {
         fields.insert("text".to_owned(), keys.into());
     }
     Some(action)
-}
-
-/// Returns the arguments of a `computer` call of the messages format. Those that have its own words, or
-/// several actions, stay as they are.
-pub(crate) fn messages_arguments(arguments: &str) -> Option<String> {
-    let given = canon::read_value(arguments.as_bytes())?;
-    let fields = given.as_object().filter(|fields| !fields.contains_key("action"))?;
-    let action = match fields.get("actions").and_then(Value::as_array).map(Vec::as_slice) {
-        Some([only]) => for_messages(only.as_object()?)?,
-        Some(_) => return None,
-        None => for_messages(fields)?,
-    };
-    Some(action.to_string())
 }
 
 fn point(given: &Map<String, Value>, name: &str) -> Option<(i64, i64)> {
@@ -159,10 +147,5 @@ mod tests {
         ] {
             assert_eq!(action.as_object().and_then(for_responses), None, "{action}");
         }
-        let given = r#"{"actions":[{"type":"click","x":1,"y":2}]}"#;
-        let meant = r#"{"action":"left_click","coordinate":[1,2]}"#;
-        assert_eq!(messages_arguments(given).as_deref(), Some(meant));
-        assert_eq!(messages_arguments(r#"{"action":"zoom"}"#), None);
-        assert_eq!(messages_arguments("[]"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Tools that a lane takes in its own form: custom tools, and the shell of its vendor.
+//! Tools that a lane takes in its own form: custom tools, and the shell and the computer of its vendor.
 //!
 //! A lane names the kinds that it takes (`client_tools` in its provider's data). A custom tool for a lane
 //! that takes none is a function. A shell of another vendor becomes the lane's own shell, and its calls and
@@ -13,6 +13,7 @@ use std::collections::HashSet;
 
 use super::BASH_NAME;
 use super::custom::{TOLD_GRAMMAR, custom_function};
+use super::screen_lane::{OwnScreen, ScreenExchange};
 
 /// The shell of a format, which may stand in place of another vendor's.
 #[derive(Debug)]
@@ -20,12 +21,12 @@ pub(crate) struct OwnShell {
     /// Returns its declaration.
     pub(crate) tool: fn() -> Option<ClientTool>,
     /// Items of the format for its calls and results; `None` if these are ordinary ones.
-    pub(crate) items: Option<OwnShellItems>,
+    pub(crate) items: Option<OwnItems>,
 }
 
-/// Functions that make the items of a format's shell.
+/// Functions that make the items of a format's own tool.
 #[derive(Debug)]
-pub(crate) struct OwnShellItems {
+pub(crate) struct OwnItems {
     pub(crate) note_call: fn(&mut Part),
     pub(crate) note_result: fn(&mut Part),
 }
@@ -35,6 +36,7 @@ pub(crate) fn for_lane(
     chat: &ChatRequest,
     format: WireFormat,
     own_shell: Option<&OwnShell>,
+    own_screen: Option<&OwnScreen>,
     taken: &[ToolKind],
 ) -> Option<(ChatRequest, Losses)> {
     let takes = |kind| taken.contains(&kind);
@@ -43,7 +45,9 @@ pub(crate) fn for_lane(
     let lowers_custom = has_custom && may_have_custom && !takes(ToolKind::Custom);
     let shell = own_shell.filter(|_| takes(ToolKind::Shell));
     let shell = shell.and_then(|shell| Counterpart::new(chat, format, shell));
-    if !lowers_custom && shell.is_none() {
+    let screen = own_screen.filter(|_| takes(ToolKind::ComputerUse));
+    let screen = screen.and_then(|screen| ScreenExchange::new(chat, format, screen));
+    if !lowers_custom && shell.is_none() && screen.is_none() {
         return None;
     }
     let (mut chat, mut losses) = (chat.clone(), Losses::new());
@@ -52,6 +56,9 @@ pub(crate) fn for_lane(
     }
     if let Some(shell) = shell {
         shell.apply(&mut chat);
+    }
+    if let Some(screen) = screen {
+        screen.apply(&mut chat, &mut losses);
     }
     Some((chat, losses))
 }
@@ -79,7 +86,7 @@ struct Counterpart<'a> {
     /// Name of the function of the caller's shell.
     name: String,
     tool: ClientTool,
-    items: Option<&'a OwnShellItems>,
+    items: Option<&'a OwnItems>,
 }
 
 impl<'a> Counterpart<'a> {

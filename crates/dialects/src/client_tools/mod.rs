@@ -6,13 +6,23 @@
 
 mod computer_actions;
 mod custom;
+mod display_size;
+mod key_names;
 mod lane;
+mod native_actions;
+mod patch_calls;
 mod reply_calls;
+mod screen;
+mod screen_lane;
 
 pub(crate) use computer_actions::for_responses;
 pub(crate) use custom::{TOLD_GRAMMAR, custom_function};
-pub(crate) use lane::{OwnShell, OwnShellItems, for_lane};
+pub(crate) use display_size::DisplaySize;
+pub(crate) use lane::{OwnItems, OwnShell, for_lane};
+pub(crate) use native_actions::BROWSER_FUNCTIONS;
 pub use reply_calls::ClientToolCalls;
+pub(crate) use screen::note_lost;
+pub(crate) use screen_lane::OwnScreen;
 
 use canon::{ClientToolKind, FunctionTool, JsonSchema, Part, PartKind, Tool, Turn};
 use serde_json::{Map, Value};

@@ -40,6 +40,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
         known: OnceLock::new(),
     },
     own_shell: Some(super::own::client_tools::OWN_SHELL),
+    own_screen: Some(super::own::client_tools::OWN_SCREEN),
     stop_support: StopSupport {
         max_stop_texts: usize::MAX,
         reports_stop_text: true,

@@ -10,7 +10,7 @@ use canon::{
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-use crate::client_tools::{self, BASH_NAME, OwnShell};
+use crate::client_tools::{self, BASH_NAME, DisplaySize, OwnScreen, OwnShell};
 use crate::messages::names::ORIGIN;
 use crate::openai_values::read_cache;
 
@@ -48,6 +48,16 @@ fn bash_tool() -> Option<ClientTool> {
         KIND,
         &fields.map(|(name, text)| (name.to_owned(), Value::from(text))).into_iter().collect(),
     )
+}
+
+/// The computer of this format.
+pub(crate) const OWN_SCREEN: OwnScreen = OwnScreen { tool: computer_tool, items: None };
+
+fn computer_tool(size: DisplaySize) -> Option<ClientTool> {
+    const KIND: &str = "computer_20250124";
+    let value = json!({"type": KIND, "name": "computer", "display_width_px": size.width,
+        "display_height_px": size.height});
+    read(KIND, value.as_object()?)
 }
 
 /// Reads a declaration; `None` if the caller does not run the tool.

@@ -4,16 +4,28 @@
 //! <https://ai.google.dev/gemini-api/docs/computer-use#supported-actions>.
 
 use canon::{ClientTool, ClientToolKind, FunctionTool, Tool};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
-use crate::client_tools;
+use crate::client_tools::{self, BROWSER_FUNCTIONS, DisplaySize, OwnScreen};
 use crate::native::names::ORIGIN;
 
 /// The tool that operates a screen.
 const COMPUTER_USE: &str = "computerUse";
 /// Predefined functions that the caller does not want.
 const EXCLUDED: [&str; 2] = ["excludedPredefinedFunctions", "excluded_predefined_functions"];
+
+/// The computer of this format.
+pub(crate) const OWN_SCREEN: OwnScreen = OwnScreen { tool: computer_tool, items: None };
+
+/// Returns the computer without the functions that only a browser has. Its grid fits any size.
+fn computer_tool(_: DisplaySize) -> Option<ClientTool> {
+    let settings = json!({"environment": "ENVIRONMENT_BROWSER", "excludedPredefinedFunctions": BROWSER_FUNCTIONS});
+    match read(COMPUTER_USE, &settings)? {
+        Tool::Client(tool) => Some(*tool),
+        _ => None,
+    }
+}
 
 /// Reads a tool that is not described; `None` if the caller does not run it.
 pub(crate) fn read(name: &str, settings: &Value) -> Option<Tool> {

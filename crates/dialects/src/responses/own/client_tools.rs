@@ -5,15 +5,15 @@
 //! model that do not fit the item become a call that does no harm and fails, so that the model reads why.
 
 use canon::{
-    ClientTool, ClientToolKind, ExtraFields, JsonSchema, Media, MediaKind, MediaSource, Part,
-    PartKind, ToolCall, ToolResult,
+    ClientTool, ClientToolKind, ExtraFields, JsonSchema, Losses, Media, MediaKind, MediaSource,
+    Part, PartKind, ToolCall, ToolResult,
 };
 use serde_json::{Map, Value, json};
 
 use super::client_arguments::{
     action_of, actions_of, commands_of, operation_of, program_of, read_object,
 };
-use crate::client_tools::{self, OwnShell, OwnShellItems};
+use crate::client_tools::{self, DisplaySize, OwnItems, OwnScreen, OwnShell};
 use crate::fields::ObjectWriter;
 use crate::openai_values::read_url;
 use crate::responses::names::ORIGIN;
@@ -35,7 +35,10 @@ pub(crate) fn read_tool(fields: &Map<String, Value>) -> Option<ClientTool> {
             function.parameters = action.map(JsonSchema::new);
             function
         }
-        ClientToolKind::ComputerCalls => client_tools::function(name, "computer_calls", None),
+        ClientToolKind::ComputerCalls => {
+            let note = "Positions are pixels of the last screenshot, which the user's screen has.";
+            client_tools::function(name, "computer_calls", Some(note.to_owned()))
+        }
         ClientToolKind::Shell
         | ClientToolKind::LocalShell
         | ClientToolKind::ApplyPatch
@@ -61,7 +64,7 @@ pub(crate) fn read_tool(fields: &Map<String, Value>) -> Option<ClientTool> {
 /// The shell of this format.
 pub(crate) const OWN_SHELL: OwnShell = OwnShell {
     tool: shell_tool,
-    items: Some(OwnShellItems { note_call: note_shell_call, note_result: note_shell_result }),
+    items: Some(OwnItems { note_call: note_shell_call, note_result: note_shell_result }),
 };
 
 fn shell_tool() -> Option<ClientTool> {
@@ -85,6 +88,43 @@ fn note_shell_result(part: &mut Part) {
         "type": "shell_call_output",
         "call_id": result.call_id,
         "output": [{"stdout": stdout, "stderr": "", "outcome": outcome}],
+    });
+    part.extras.insert(ORIGIN, ITEM_EXTRA, item);
+}
+
+/// The computer of this format.
+pub(crate) const OWN_SCREEN: OwnScreen = OwnScreen {
+    tool: computer_tool,
+    items: Some(OwnItems { note_call: note_computer_call, note_result: note_computer_result }),
+};
+
+/// Returns the computer. Its model counts the pixels of the screenshots, so no size is declared.
+fn computer_tool(_: DisplaySize) -> Option<ClientTool> {
+    read_tool(json!({"type": "computer"}).as_object()?)
+}
+
+/// Makes a call of another vendor's computer one of this format's own, for a request.
+fn note_computer_call(part: &mut Part) {
+    let PartKind::ToolCall(call) = &part.kind else { return };
+    let item = call_item(ClientToolKind::ComputerCalls, call, "", "completed").without("id");
+    part.extras.insert(ORIGIN, ITEM_EXTRA, item.into());
+}
+
+/// Makes the result of such a call, which has an image, one of this format's own.
+fn note_computer_result(part: &mut Part) {
+    let PartKind::ToolResult(result) = &part.kind else { return };
+    let url = result.parts.iter().rev().find_map(|part| match &part.kind {
+        PartKind::Media(media) => match &media.source {
+            MediaSource::Inline { mime, data } => Some(format!("data:{mime};base64,{data}")),
+            MediaSource::Url { url, .. } => Some(url.clone()),
+            MediaSource::File { .. } | MediaSource::Text(_) => None,
+        },
+        _ => None,
+    });
+    let item = json!({
+        "type": "computer_call_output",
+        "call_id": result.call_id,
+        "output": {"type": "computer_screenshot", "image_url": url},
     });
     part.extras.insert(ORIGIN, ITEM_EXTRA, item);
 }
@@ -273,6 +313,15 @@ pub(crate) const fn id_prefix(kind: ClientToolKind) -> &'static str {
         | ClientToolKind::BrowserToolset
         | ClientToolKind::FoundTools
         | ClientToolKind::ComputerUse => "sh",
+    }
+}
+
+/// Names the loss of an action in another vendor's words that this format's computer does not have.
+pub(crate) fn note_lost_action(call: &ToolCall, losses: &mut Losses) {
+    let Some(given) = read_object(&call.arguments) else { return };
+    let is_foreign = given.get("action").is_some_and(Value::is_string);
+    if is_foreign && client_tools::for_responses(&given).is_none() {
+        client_tools::note_lost(&Value::Object(given), losses);
     }
 }
 

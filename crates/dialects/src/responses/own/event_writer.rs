@@ -2,6 +2,8 @@
 //!
 //! See <https://platform.openai.com/docs/api-reference/responses-streaming>.
 
+use serde_json::Value;
+
 use super::item_writer::OpenPart;
 use crate::fields::ObjectWriter;
 use crate::json;
@@ -110,6 +112,27 @@ impl EventWriter {
         if !self.is_silent {
             let item = item(&self.item_id);
             self.write_whole_item("response.output_item.added", &item);
+        }
+    }
+
+    /// Writes the events of the commands of a shell call:
+    /// <https://platform.openai.com/docs/api-reference/responses-streaming/response/shell_call_command>.
+    pub(super) fn write_commands(&mut self, call: &ObjectWriter) {
+        let call = if self.is_silent { Value::Null } else { Value::from(call.clone()) };
+        let commands = call.pointer("/action/commands").and_then(Value::as_array);
+        for (number, command) in commands.into_iter().flatten().enumerate() {
+            let command = command.as_str().unwrap_or_default();
+            for (kind, field, text) in [
+                ("added", "command", ""),
+                ("delta", "delta", command),
+                ("done", "command", command),
+            ] {
+                let event = ObjectWriter::new()
+                    .set("output_index", self.output.len())
+                    .set("command_index", number)
+                    .set(field, text);
+                self.write_object(&format!("response.shell_call_command.{kind}"), event);
+            }
         }
     }
 

@@ -340,7 +340,15 @@ impl ItemWriter {
             }
             OpenItem::ClientCall(kind, part) => {
                 let PartKind::ToolCall(call) = part.kind else { return };
-                self.events.end_item(client_tools::call_item(kind, &call, &id, status));
+                let item = client_tools::call_item(kind, &call, &id, status);
+                match kind {
+                    ClientToolKind::Shell => self.events.write_commands(&item),
+                    ClientToolKind::ComputerCalls | ClientToolKind::ComputerPreview => {
+                        client_tools::note_lost_action(&call, &mut self.losses);
+                    }
+                    _ => {}
+                }
+                self.events.end_item(item);
                 self.write_signature(&SignaturePlace::Call(call.id), part.signature);
             }
             OpenItem::Thought(part) => {
