@@ -31,6 +31,7 @@ mod one;
 mod pairs;
 mod patched_fields;
 mod random;
+mod screens;
 mod seals;
 mod shapes;
 mod silent_fields;

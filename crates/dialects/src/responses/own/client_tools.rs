@@ -36,7 +36,7 @@ pub(crate) fn read_tool(fields: &Map<String, Value>) -> Option<ClientTool> {
             function
         }
         ClientToolKind::ComputerCalls => {
-            let note = "Positions are pixels of the last screenshot, which the user's screen has.";
+            let note = "The screen has the size of the last screenshot.";
             client_tools::function(name, "computer_calls", Some(note.to_owned()))
         }
         ClientToolKind::Shell
