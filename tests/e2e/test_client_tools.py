@@ -5,7 +5,10 @@ The demo model makes the calls that the prompt prescribes, one after another.
 """
 
 import asyncio
+import base64
+import struct
 import subprocess
+import zlib
 from pathlib import Path
 
 import anthropic
@@ -13,6 +16,8 @@ import pytest
 from agents import (
     Agent,
     ApplyPatchTool,
+    Computer,
+    ComputerTool,
     OpenAIResponsesModel,
     Runner,
     ShellCallOutcome,
@@ -25,7 +30,7 @@ from agents import (
 from agents.editor import ApplyPatchResult
 from anthropic.lib.tools import BetaBuiltinFunctionTool
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, OpenAI
 
 from conftest import KEY, TIMEOUT, URL
 
@@ -115,6 +120,8 @@ def test_an_agent_of_responses_runs_its_own_tools(model, stream, tmp_path):
     lines = [
         """Use the apply_patch tool with {"operation":{"type":"create_file","path":"a.txt","diff":"+one\\n+two"}}""",
         """Use the apply_patch tool with {"operation":{"type":"update_file","path":"a.txt","diff":"@@\\n one\\n-two\\n+three"}}""",
+        # The text of a patch, as other agents of that vendor send it, may change several files.
+        """Use the apply_patch tool with {"input":"*** Begin Patch\\n*** Add File: b.txt\\n+four\\n*** Add File: c.txt\\n+five\\n*** End Patch"}""",
         # Arguments that do not fit are calls that fail and do no harm.
         """Use the shell tool with {"oops":1}""",
         """Use the apply_patch tool with {"oops":1}""",
@@ -137,6 +144,105 @@ def test_an_agent_of_responses_runs_its_own_tools(model, stream, tmp_path):
         return result
 
     result = asyncio.run(run())
-    assert len(result.raw_responses) == 6
+    assert len(result.raw_responses) == 7
+    assert [(tmp_path / name).read_text().strip() for name in ("b.txt", "c.txt")] == ["four", "five"]
     assert "three" in result.final_output
     assert (tmp_path / "a.txt").read_text().strip() == "one\nthree"
+
+
+def picture(width, height):
+    """A grey PNG picture in base64."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x80" * width) * height)
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return base64.b64encode(png).decode()
+
+
+class Screen(Computer):
+    """A computer that notes what it is told to do."""
+
+    def __init__(self):
+        self.done = []
+
+    def screenshot(self):
+        return picture(64, 48)
+
+    def click(self, x, y, button):
+        self.done.append(("click", x, y, button))
+
+    def double_click(self, x, y):
+        self.done.append(("double_click", x, y))
+
+    def scroll(self, x, y, scroll_x, scroll_y):
+        self.done.append(("scroll", x, y, scroll_x, scroll_y))
+
+    def type(self, text):
+        self.done.append(("type", text))
+
+    def wait(self):
+        self.done.append(("wait",))
+
+    def move(self, x, y):
+        self.done.append(("move", x, y))
+
+    def keypress(self, keys):
+        self.done.append(("keypress", *keys))
+
+    def drag(self, path):
+        self.done.append(("drag", *path))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_agent_of_responses_operates_its_computer(model, stream):
+    lines = [
+        """Use the computer tool with {"actions":[{"type":"click","button":"left","x":3,"y":4},{"type":"type","text":"hello"}]}""",
+        # The words of another vendor.
+        """Use the computer tool with {"action":"key","text":"ctrl+Return"}""",
+    ]
+    screen = Screen()
+
+    async def run():
+        client = AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY, timeout=TIMEOUT)
+        agent = Agent(
+            name="agent",
+            model=OpenAIResponsesModel(model, client),
+            tools=[ComputerTool(computer=screen)],
+        )
+        prompt = "\n".join(["Do this:", *lines])
+        if not stream:
+            return await Runner.run(agent, prompt)
+        result = Runner.run_streamed(agent, prompt)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    result = asyncio.run(run())
+    assert len(result.raw_responses) == 3
+    assert screen.done[:2] == [("click", 3, 4, "left"), ("type", "hello")]
+    # A lane of the caller's own format gets its own words, and there is nothing to translate.
+    if "responses" not in model:
+        assert screen.done[2:] == [("keypress", "CTRL", "ENTER")]
+
+
+def test_a_stream_has_the_commands_of_a_shell_call(model):
+    client = OpenAI(base_url=f"{URL}/v1", api_key=KEY, timeout=TIMEOUT)
+    events = client.responses.create(
+        model=model,
+        input="""Use the shell tool with {"commands":["ls","pwd"]}""",
+        tools=[{"type": "shell", "environment": {"type": "local"}}],
+        stream=True,
+    )
+    events = list(events)
+    done = [event for event in events if event.type == "response.shell_call_command.done"]
+    items = [event.item for event in events if event.type == "response.output_item.done"]
+    calls = [item for item in items if item.type == "shell_call"]
+    assert [command for call in calls for command in call.action.commands] == ["ls", "pwd"]
+    if done:
+        assert [(event.command_index, event.command) for event in done] == [(0, "ls"), (1, "pwd")]
+        assert type(done[0]).__name__ == "ResponseShellCallCommandDoneEvent"
+    # The events of a provider of the same format pass as they are.
+    assert done or "responses" in model

@@ -3,7 +3,7 @@
 //! The other crates ask for a fact and never for the name of a format, so that a new format is one
 //! folder here.
 
-use canon::{MediaKind, StopSupport, WireFormat};
+use canon::{MediaKind, StopSupport, ToolKind, WireFormat};
 
 use crate::client_tools::{OwnScreen, OwnShell};
 use crate::count_endpoint::CountEndpoint;
@@ -79,6 +79,12 @@ pub struct FormatTraits {
 }
 
 impl FormatTraits {
+    /// Returns the header that a lane wants which takes these kinds of tools in its own form.
+    pub fn client_tool_header(&self, taken: &[ToolKind]) -> Option<(&'static str, &'static str)> {
+        let screen = self.own_screen.as_ref().filter(|_| taken.contains(&ToolKind::ComputerUse));
+        screen?.header
+    }
+
     /// Returns the scans that the outline of a request needs.
     pub(crate) fn scans_for(&self, outline: &[u8]) -> WordScans {
         self.request_words.scans_for(outline, || self.scan_words())

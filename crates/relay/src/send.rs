@@ -24,7 +24,14 @@ pub(super) fn send(
     outgoing: ProviderRequest,
 ) -> impl Future<Output = Result<ClientResponse, ApiError>> {
     // Not `async`: the request would be copied from one future into the next.
-    let headers = request_headers(call, dialect);
+    let mut headers = request_headers(call, dialect);
+    // A caller of the same format says itself what it uses.
+    if dialect.origin() != call.dialect.origin()
+        && let Some(quirks) = candidate.lane.endpoints.quirks(dialect.origin())
+        && let Some((name, value)) = dialect.traits().client_tool_header(&quirks.client_tools)
+    {
+        headers.insert_default(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
     send_with_headers(call, candidate, dialect, headers, outgoing)
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct OwnScreen {
     pub(crate) tool: fn(DisplaySize) -> Option<ClientTool>,
     /// Items of the format for its calls and results; `None` if these are ordinary ones.
     pub(crate) items: Option<OwnItems>,
+    /// Header that a provider of the format wants for it.
+    pub(crate) header: Option<(&'static str, &'static str)>,
 }
 
 /// The computer of a lane in place of the caller's.

@@ -1,7 +1,7 @@
 //! Tools that callers run, on the embedded models of every format.
 
 use serde_json::{Value, json};
-use testkit::TestGateway;
+use testkit::{ScriptedProvider, TestGateway, reply};
 
 const MODELS: [&str; 4] = ["demo-chat", "demo-responses", "demo-messages", "demo-native"];
 
@@ -54,4 +54,51 @@ async fn a_member_of_a_toolset_is_called_on_every_model() {
         );
         assert_eq!(call["input"], json!({ "coordinate": [3, 4] }), "{model}");
     }
+}
+
+/// The head of a PNG file of 1600 by 1200 pixels, in base64.
+const SCREENSHOT: &str = "iVBORw0KGgoAAAANSUhEUgAABkAAAASwCAIAAAAAAAAA";
+
+fn screen_config(format: &str, base: &str) -> String {
+    format!(
+        "[providers.p]\nspeaks = \"{format}\"\nbase = \"{base}\"\nauth = \"none\"\n\
+         quirks = {{ {format} = {{ client_tools = [\"computer-use\"] }} }}\n\
+         [models.m]\nlanes = [\"p/m\"]\nprice = {{ input = \"1\", output = \"1\" }}\n"
+    )
+}
+
+/// A caller of `computer` on a provider of messages: its tool, its header, and the call that comes back.
+#[tokio::test]
+async fn a_computer_is_that_of_the_provider() {
+    let call = json!({ "type": "tool_use", "id": "t2", "name": "computer",
+        "input": { "action": "left_click", "coordinate": [800, 600] } });
+    let whole = json!({ "id": "m", "type": "message", "role": "assistant", "model": "m",
+        "content": [call], "stop_reason": "tool_use", "stop_sequence": null,
+        "usage": { "input_tokens": 1, "output_tokens": 1 } });
+    let provider =
+        ScriptedProvider::start(vec![reply(200, "application/json", &whole.to_string())]).await;
+    let gateway = TestGateway::with_config(&screen_config("messages", &provider.url)).await;
+    let body = json!({ "contents": [
+        { "role": "user", "parts": [{ "text": "Go." }] },
+        { "role": "model", "parts": [{ "functionCall": { "name": "click_at", "args": { "x": 0, "y": 999 } } }] },
+        { "role": "user", "parts": [{ "functionResponse": { "name": "click_at",
+            "response": { "url": "https://example.com" },
+            "parts": [{ "inlineData": { "mimeType": "image/png", "data": SCREENSHOT } }] } }] },
+    ], "tools": [{ "computerUse": { "environment": "ENVIRONMENT_BROWSER" } }] });
+    let answer = gateway.post("/v1beta/models/m:generateContent", &body).send().await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.header("x-portunus-loss"), "");
+    let asked = &provider.requests()[0];
+    assert!(asked.head.contains("anthropic-beta: computer-use-2025-01-24"), "{}", asked.head);
+    let sent = asked.json();
+    assert_eq!(
+        sent["tools"][0],
+        json!({ "type": "computer_20250124", "name": "computer", "display_width_px": 1600,
+            "display_height_px": 1200 })
+    );
+    let past = &sent["messages"][1]["content"][0]["input"];
+    assert_eq!(*past, json!({ "action": "left_click", "coordinate": [0, 1199] }), "{sent}");
+    let parts = &answer.json()["candidates"][0]["content"]["parts"];
+    assert_eq!(parts[0]["functionCall"]["name"], "click_at");
+    assert_eq!(parts[0]["functionCall"]["args"], json!({ "x": 500, "y": 500 }));
 }

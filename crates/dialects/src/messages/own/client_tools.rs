@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 use crate::client_tools::{self, BASH_NAME, DisplaySize, OwnScreen, OwnShell};
-use crate::messages::names::ORIGIN;
+use crate::messages::names::{BETA_HEADER, ORIGIN};
 use crate::openai_values::read_cache;
 
 /// The field of a call and a result that names the toolset of a member.
@@ -51,7 +51,11 @@ fn bash_tool() -> Option<ClientTool> {
 }
 
 /// The computer of this format.
-pub(crate) const OWN_SCREEN: OwnScreen = OwnScreen { tool: computer_tool, items: None };
+pub(crate) const OWN_SCREEN: OwnScreen = OwnScreen {
+    tool: computer_tool,
+    items: None,
+    header: Some((BETA_HEADER, "computer-use-2025-01-24")),
+};
 
 fn computer_tool(size: DisplaySize) -> Option<ClientTool> {
     const KIND: &str = "computer_20250124";

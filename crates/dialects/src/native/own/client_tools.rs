@@ -16,7 +16,8 @@ const COMPUTER_USE: &str = "computerUse";
 const EXCLUDED: [&str; 2] = ["excludedPredefinedFunctions", "excluded_predefined_functions"];
 
 /// The computer of this format.
-pub(crate) const OWN_SCREEN: OwnScreen = OwnScreen { tool: computer_tool, items: None };
+pub(crate) const OWN_SCREEN: OwnScreen =
+    OwnScreen { tool: computer_tool, items: None, header: None };
 
 /// Returns the computer without the functions that only a browser has. Its grid fits any size.
 fn computer_tool(_: DisplaySize) -> Option<ClientTool> {

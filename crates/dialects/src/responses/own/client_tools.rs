@@ -96,6 +96,7 @@ fn note_shell_result(part: &mut Part) {
 pub(crate) const OWN_SCREEN: OwnScreen = OwnScreen {
     tool: computer_tool,
     items: Some(OwnItems { note_call: note_computer_call, note_result: note_computer_result }),
+    header: None,
 };
 
 /// Returns the computer. Its model counts the pixels of the screenshots, so no size is declared.
