@@ -84,11 +84,11 @@ impl CallerScreen {
             _ => declared(["display_width", "display_height"]).or(screenshot),
         };
         let is_free = |name: &str| {
-            let others = chat.tools.iter().filter(|other| match other {
+            let mut others = chat.tools.iter().filter(|other| match other {
                 canon::Tool::Client(other) => other.kind != tool.kind,
                 _ => true,
             });
-            others.into_iter().all(|other| !is_named(other, name))
+            others.all(|other| !is_named(other, name))
         };
         let mut hidden = Vec::new();
         hidden.extend((!is_free(COMPUTER_NAME)).then_some(WireFormat::Messages));

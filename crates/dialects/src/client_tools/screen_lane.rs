@@ -262,11 +262,11 @@ fn told_result(part: Part) -> Vec<Part> {
 }
 
 fn last_image(turn: &Turn) -> Option<Part> {
-    let images = turn.parts.iter().rev().filter_map(|part| match &part.kind {
+    let mut images = turn.parts.iter().rev().filter_map(|part| match &part.kind {
         PartKind::ToolResult(result) => result.parts.iter().rev().find(|part| is_image(part)),
         _ => None,
     });
-    images.cloned().next()
+    images.next().cloned()
 }
 
 /// Returns the ids of the calls of the computer.
