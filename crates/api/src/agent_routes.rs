@@ -16,7 +16,8 @@ use transport::visible_text;
 
 use crate::key_info::rfc3339;
 use crate::request::ApiRequest;
-use crate::spend_standing::{SpendStanding, standings};
+use crate::spend_standing::SpendStanding;
+use crate::standing_cache::StandingCache;
 use crate::state::ApiState;
 use access::keys::ApiKey;
 use relay::json_response;
@@ -58,7 +59,7 @@ pub(super) async fn managed_settings(incoming: ApiRequest) -> Result<Response, A
 
 /// `GET /api/oauth/usage`
 pub(super) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
-    let all = standings(&incoming.state, &incoming.key).await;
+    let all = StandingCache::read(&incoming.state, &incoming.key).await;
     let fullest = all.iter().max_by_key(|standing| standing.percent());
     let body = match fullest {
         Some(fullest) => json!({

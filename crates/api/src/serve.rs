@@ -1,6 +1,5 @@
 //! The way of a request to its handler: route and key. The rest is in `keyed.rs`.
 
-use access::keys::ApiKey;
 use access::limits;
 use access::limits::{Admission, NetworkUse};
 use axum::Router;
@@ -21,6 +20,7 @@ use crate::head_facts::{HeadFacts, RouteMatch};
 use crate::keyed::{KeyedHandler, authenticate, begin_keyed, drain_body};
 use crate::request::ApiRequest;
 use crate::routes::{ApiRoute, RouteHandler, RouteTable, path_matches, route_list};
+use crate::standing_cache::StandingCache;
 use crate::state::ApiState;
 use crate::{mcp, oauth, spend_standing};
 
@@ -254,10 +254,17 @@ async fn serve_keyed(
 ) -> ServerReply {
     let (state, key) = (Arc::clone(&incoming.state), Arc::clone(&incoming.key));
     let id = incoming.id.clone();
+    // Only agents that signed in are told their spending, so that other calls do no work for it.
+    let tells_spending = route.paid
+        && key.record.surface.is_some()
+        && format.limit_headers() == Some(LimitHeaderStyle::Anthropic);
+    if tells_spending {
+        StandingCache::renew(&state, &key);
+    }
     let work = begin_keyed(incoming, route);
     let answered = relay::run_for_caller(&state.engine.tasks, work).await;
-    let is_spent =
-        answered.as_ref().err().is_some_and(|error| error.kind() == ErrorKind::QuotaExceeded);
+    let refusal = answered.as_ref().err().filter(|e| e.kind() == ErrorKind::QuotaExceeded);
+    let refusal = refusal.map(ApiError::retry_after);
     let mut reply = answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into());
     if !route.paid {
         // It may hold a secret, and belongs to this key alone.
@@ -267,25 +274,20 @@ async fn serve_keyed(
     if let Some(style) = format.limit_headers() {
         let left = state.limiter.remaining(&key);
         limits::add_limit_headers(&left, style, || state.clock().now(), &mut reply.headers);
-        if route.paid && style == LimitHeaderStyle::Anthropic && key.record.surface.is_some() {
-            Box::pin(add_spend_headers(&state, &key, is_spent, &mut reply)).await;
+    }
+    if tells_spending {
+        match refusal {
+            Some(wait) => {
+                let now = state.clock().now();
+                spend_standing::add_rejected_headers(now, &key, wait, &mut reply.headers);
+            }
+            None if reply.status.is_success() => {
+                spend_standing::add_headers(&state, &key, &mut reply.headers);
+            }
+            None => {}
         }
     }
     reply
-}
-
-/// Tells an agent that signed in how much of its limits is spent.
-async fn add_spend_headers(
-    state: &ApiState,
-    key: &ApiKey,
-    is_spent: bool,
-    reply: &mut ServerReply,
-) {
-    if is_spent {
-        spend_standing::add_rejected_headers(state, key, &mut reply.headers).await;
-    } else if reply.status.is_success() {
-        spend_standing::add_headers(state, key, &mut reply.headers).await;
-    }
 }
 
 async fn refuse(

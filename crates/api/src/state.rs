@@ -10,6 +10,7 @@ use std::sync::Arc;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
+use crate::standing_cache::StandingCache;
 use crate::stored_answers::StoredAnswers;
 use crate::tasks::ImageTasks;
 
@@ -29,6 +30,8 @@ pub struct ApiState {
     pub stored_answers: StoredAnswers,
     /// Image tasks of this node.
     pub image_tasks: ImageTasks,
+    /// Spending of agents' keys against their limits.
+    pub standings: StandingCache,
     /// Cancelled when the process is to stop.
     pub stop: CancellationToken,
 }

@@ -4,7 +4,7 @@ use access::idempotency::IdempotencyKeys;
 use access::keys::KeyCache;
 use access::limits::{RateLimiter, SharedLimits};
 use admin::{AccountAdmin, Admin, SETUP_TOKEN_SETTING, StoredConfig};
-use api::{ApiState, ImageTasks, StoredAnswers};
+use api::{ApiState, ImageTasks, StandingCache, StoredAnswers};
 use canon::Micros;
 use config::{BlobStore, Config, StoredEntries};
 use http::HeaderValue;
@@ -203,6 +203,7 @@ impl App {
             ),
             stored_answers: StoredAnswers::new(store.clone(), tasks),
             image_tasks: ImageTasks::new(&pepper),
+            standings: StandingCache::default(),
             stop: stop.clone(),
         });
         let app = Arc::new(Self {

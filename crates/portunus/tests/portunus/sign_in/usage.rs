@@ -40,6 +40,8 @@ async fn an_agent_sees_its_spending_against_its_limit() {
     assert!(extra["used_credits"].is_i64() && extra["daily"]["used_credits"].is_i64());
     let budget = json!({ "budget": { "most_usd": "500", "per": "month" } });
     harbour.terms(&mia, budget).await;
+    // No answer waits for the standing, so the first one may be without it.
+    harbour.usage(&tokens.access).await;
     let got = harbour.call(&tokens.access).await;
     assert_eq!(got.status, 200, "{}", got.text());
     let header = |name: &str| got.header(&format!("{PREFIX}{name}")).to_owned();
@@ -80,6 +82,7 @@ async fn a_limit_that_is_nearly_reached_is_a_warning() {
     harbour.gateway.wait_until_settled().await;
     let limit = canon::Money::from_nanos(spent * 25).to_string();
     harbour.terms(&mia, json!({ "budget": { "most_usd": limit, "per": "day" } })).await;
+    harbour.usage(&tokens.access).await;
     let got = harbour.call(&tokens.access).await;
     assert_eq!(got.status, 200, "{}", got.text());
     let header = |name: &str| got.header(&format!("{PREFIX}{name}")).to_owned();
@@ -89,6 +92,36 @@ async fn a_limit_that_is_nearly_reached_is_a_warning() {
     );
     let told = harbour.usage(&tokens.access).await;
     assert_eq!(told["limits"][0]["severity"], "warning", "{told}");
+}
+
+/// The headers come from memory: the first call begins to read the standing, later ones have it with
+/// what was spent since, and new terms make it useless.
+#[tokio::test]
+async fn headers_follow_the_spending_without_a_question_to_the_store() {
+    let harbour = Harbour::open().await;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let tokens = harbour.sign_in(&mia, &mia.account.id).await;
+    assert_eq!(harbour.call(&tokens.access).await.status, 200);
+    harbour.gateway.wait_until_settled().await;
+    let spent = harbour.key_of(&tokens.access).await.spent.as_nanos();
+    let limit = canon::Money::from_nanos(spent * 50).to_string();
+    harbour.terms(&mia, json!({ "cap_usd": limit })).await;
+    let told = async || {
+        let got = harbour.call(&tokens.access).await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        got.header(&format!("{PREFIX}overage-utilization")).to_owned()
+    };
+    until("a call begins to read the standing", async || !told().await.is_empty()).await;
+    let first: f64 = told().await.parse().unwrap();
+    // Calls of this node count at once, although the standing is as old as before.
+    for _ in 0..5 {
+        told().await;
+    }
+    let later: f64 = told().await.parse().unwrap();
+    assert!((0.08..=0.14).contains(&(later - first)), "{first} {later}");
+    let limit = canon::Money::from_nanos(spent * 5_000).to_string();
+    harbour.terms(&mia, json!({ "cap_usd": limit })).await;
+    until("the new limit counts", async || told().await == "0.00").await;
 }
 
 #[tokio::test]
