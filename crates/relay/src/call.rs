@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use std::sync::atomic::AtomicU8;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
 use transport::{HeaderBlock, SUPPORTED_CODINGS, SentMark, ServerBody, ServerRequest};
@@ -92,6 +92,10 @@ pub struct Call {
     pub(crate) options: CallOptions,
     /// Session of the stored response that the request continues.
     pub continued_session: Option<SharedText>,
+    /// Session that the call begins if nothing names one: its answer is stored, and may be continued.
+    opened_session: Option<SharedText>,
+    /// The session of the call, known once money is reserved. The turns of an answer share it.
+    found_session: Arc<OnceLock<SharedText>>,
     /// Time at which the request arrived. Timeouts count from here.
     pub arrived: Instant,
     /// Freed when the account is closed: a caller that does not read keeps an ended call alive.
@@ -191,6 +195,8 @@ impl Call {
             trace_state,
             options,
             continued_session: None,
+            opened_session: None,
+            found_session: Arc::default(),
             arrived,
             in_flight_slot: Arc::new(slot),
             sent: Arc::default(),
@@ -239,6 +245,8 @@ impl Call {
             edits: Vec::new(),
             rewrite_reply: self.rewrite_reply,
             continued_session: self.continued_session.clone(),
+            opened_session: self.opened_session.clone(),
+            found_session: Arc::clone(&self.found_session),
             progress: None,
             forwarded_headers: self.forwarded_headers.clone(),
             trace: self.trace,
@@ -304,9 +312,32 @@ impl Call {
         ReplyStamp { id, created: self.engine.clock.now().as_secs() }
     }
 
-    /// Returns the session that a header names, or that of the stored response that the request continues.
-    pub fn named_session(&self) -> Option<&SharedText> {
-        self.options.session.as_ref().or(self.continued_session.as_ref())
+    /// Lets the call begin a session, if nothing names one. Its id is that of a response which the gateway
+    /// writes for this call.
+    pub fn open_session(&mut self) {
+        let id = self.id.strip_prefix("req_").unwrap_or(&self.id);
+        self.opened_session = Some(format!("resp_{id}").into());
+    }
+
+    /// Returns the session that the call begins if nothing names one.
+    pub(crate) const fn opened_session(&self) -> Option<&SharedText> {
+        self.opened_session.as_ref()
+    }
+
+    /// Notes the session of the call.
+    pub(crate) fn set_session(&self, session: &SharedText) {
+        // The turns of an answer have the session of its first one.
+        let _ = self.found_session.set(session.clone());
+    }
+
+    /// Returns a reader of the session, for work that outlives the call. Before money is reserved it is the
+    /// session that a header names, that of the stored response which the request continues, or the one that
+    /// the call begins.
+    pub fn session_reader(&self) -> impl Fn() -> Option<SharedText> + Send + Sync + use<> {
+        let named = self.options.session.as_ref().or(self.continued_session.as_ref());
+        let first = named.or(self.opened_session.as_ref()).cloned();
+        let found = Arc::clone(&self.found_session);
+        move || found.get().or(first.as_ref()).cloned()
     }
 
     /// Returns true if the caller asks what the call would do, without doing it.

@@ -11,7 +11,8 @@ use upstream::{HealthTracker, LaneCandidate, LaneDraw, LaneMark, LaneState};
 
 use super::Call;
 use super::call_options::LOSSY_HEADER;
-use crate::{request_id, session};
+use crate::request_id;
+use crate::session::{self, LaneHash};
 use config::{LaneOrder, LiveLane, Route};
 
 /// Wait for a provider at its `max_in_flight` if there is no other.
@@ -348,12 +349,13 @@ pub(super) fn ordered_candidates(
     });
     let hash = if has_ties { session::lane_hash(call, session) } else { None };
     let draw = match hash {
-        Some(hash) => {
+        Some(LaneHash { hash, is_kept }) => {
             let lane = call.engine.session_lanes.find(hash, now);
             let session = PlacedSession { hash, is_new: lane.is_none() };
             // The order of the file counts more than a cache, so that a session leaves a fallback.
             let priority = candidates.iter().map(|one| one.priority).min();
-            for one in candidates.iter_mut().filter(|one| Some(one.priority) == priority) {
+            let first = |one: &&mut Candidate| is_kept && Some(one.priority) == priority;
+            for one in candidates.iter_mut().filter(first) {
                 one.session = Some(session);
             }
             LaneDraw::Session { hash, lane }

@@ -1,8 +1,9 @@
 //! The session of a call: one id from the headers and fields that agents send.
 //!
 //! The first sign counts: a header, a field of the body (`dialects/src/session_sign.rs`), the stored
-//! response that the request continues. Calls of a session prefer the same lane and credential, where their
-//! prompt is cached. A call without a sign is placed by the start of its conversation, and has no session.
+//! response that the request continues. A call without a sign whose answer is stored begins a session, which
+//! the calls that continue it have too. Calls of a session prefer the same lane and credential, where their
+//! prompt is cached. A call without a sign is placed by the start of its conversation.
 
 use aws_lc_rs::digest;
 use canon::SharedText;
@@ -63,7 +64,21 @@ pub fn session_id(text: &str) -> Option<SharedText> {
 pub(super) fn find(call: &Call, facts: &RequestFacts) -> Option<SharedText> {
     let named = call.options.session.clone();
     let in_body = || facts.session.as_deref().and_then(session_id);
-    named.or_else(in_body).or_else(|| call.continued_session.clone())
+    let continued = || call.continued_session.clone();
+    let found =
+        named.or_else(in_body).or_else(continued).or_else(|| call.opened_session().cloned());
+    if let Some(session) = &found {
+        call.set_session(session);
+    }
+    found
+}
+
+/// The number by which calls of a session select the same lane.
+pub(super) struct LaneHash {
+    pub(super) hash: u64,
+    /// True if the lane that answers is remembered. Most stored answers are never continued, so sessions that
+    /// they begin are not; a call that continues one finds its lane by the same number.
+    pub(super) is_kept: bool,
 }
 
 /// Returns the number by which calls of a session select the same lane; `None` if nothing tells that calls
@@ -71,14 +86,24 @@ pub(super) fn find(call: &Call, facts: &RequestFacts) -> Option<SharedText> {
 ///
 /// A session belongs to its account, and the start of a conversation to its key: agents of different owners
 /// often send the same instructions.
-pub(super) fn lane_hash(call: &Call, session: Option<&str>) -> Option<u64> {
+pub(super) fn lane_hash(call: &Call, session: Option<&str>) -> Option<LaneHash> {
     let record = &call.key.record;
+    let by_session = |session: &str, is_kept| {
+        let hash = stable_hash([record.account_id.as_bytes(), session.as_bytes()]);
+        LaneHash { hash, is_kept }
+    };
+    let by_start = || {
+        let start = crc32fast::hash(conversation_start(call)?).to_le_bytes();
+        Some(LaneHash { hash: stable_hash([record.id.as_bytes(), &start]), is_kept: true })
+    };
+    let opened = call.opened_session().map(SharedText::as_str);
     match session {
-        Some(session) => Some(stable_hash([record.account_id.as_bytes(), session.as_bytes()])),
-        None => {
-            let start = crc32fast::hash(conversation_start(call)?).to_le_bytes();
-            Some(stable_hash([record.id.as_bytes(), &start]))
+        // Nothing of a new session is cached, but instructions that many sessions begin with may be.
+        Some(session) if opened == Some(session) => {
+            by_start().or_else(|| Some(by_session(session, false)))
         }
+        Some(session) => Some(by_session(session, true)),
+        None => by_start(),
     }
 }
 

@@ -39,6 +39,10 @@ pub(super) async fn create(mut incoming: ApiRequest) -> Result<ServerReply, ApiE
         Call::read(incoming.into_call(), &ResponsesDialect, RequestTarget::default()).await?;
     let answers = socket.as_ref().map(|socket| &socket.answers);
     let mut conversation = Conversation::load(&state, &mut call, answers).await?;
+    // An answer that is kept may be continued. Its own call belongs to the session of those after it.
+    if conversation.store || socket.is_some() {
+        call.open_session();
+    }
     let (offset, log) = (conversation.offset, conversation.log.take());
     call.own_paths = Some(Arc::new(move |error| offset.restore_path(error)));
     if conversation.background {

@@ -2,7 +2,7 @@
 use transport::ServerReply;
 
 use access::keys::ApiKey;
-use canon::{ApiError, Micros};
+use canon::{ApiError, Micros, SharedText};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -20,7 +20,9 @@ pub(super) struct ResponseRecorder {
     state: Arc<ApiState>,
     key: Arc<ApiKey>,
     /// The whole conversation as JSON, written before the answer arrives.
-    request: String,
+    input: String,
+    /// The session of the call, which the calls that continue it have too.
+    session: Box<dyn Fn() -> Option<SharedText> + Send + Sync>,
     /// Memory of the caller's WebSocket for an answer that is not stored.
     unstored: Option<Arc<ConnectionAnswers>>,
 }
@@ -34,22 +36,14 @@ impl ResponseRecorder {
     ) -> Self {
         let unstored = answers.filter(|_| !conversation.store);
         let key = Arc::clone(&call.key);
-        let write = || {
-            let items = Value::from(conversation.items);
-            match call.named_session() {
-                Some(session) => {
-                    format!("{{\"session\":{},\"input\":{items}}}", Value::from(session.as_str()))
-                }
-                None => format!("{{\"input\":{items}}}"),
-            }
-        };
-        let request = call.work_permit().await.run(write).await;
-        Self { state, key, request, unstored }
+        let write = || Value::from(conversation.items).to_string();
+        let input = call.work_permit().await.run(write).await;
+        Self { state, key, input, session: Box::new(call.session_reader()), unstored }
     }
 
     /// Stores a response object.
     pub(super) fn store(&self, reply: &str) {
-        store::run_in_place(self.request.len() + reply.len(), || self.store_now(reply));
+        store::run_in_place(self.input.len() + reply.len(), || self.store_now(reply));
     }
 
     fn store_now(&self, reply: &str) {
@@ -60,11 +54,18 @@ impl ResponseRecorder {
         let Ok(ReplyId { id }) = dialects::json::read(reply) else { return };
         let now = self.state.clock().now();
         let retention = Micros::from(self.state.config().answer_retention);
+        let input = &self.input;
+        let request = match (self.session)() {
+            Some(session) => {
+                format!("{{\"session\":{},\"input\":{input}}}", Value::from(session.as_str()))
+            }
+            None => format!("{{\"input\":{input}}}"),
+        };
         let answer = StoredResponse {
             id,
             account_id: self.key.record.account_id.clone(),
             key_id: Some(self.key.record.id.clone()),
-            request: self.request.clone(),
+            request,
             reply: reply.to_owned(),
             created: now,
             expires: now + retention,

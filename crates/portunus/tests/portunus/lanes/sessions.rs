@@ -167,3 +167,74 @@ async fn codex_gets_its_catalog() {
     }
     assert!(models.iter().all(|model| model["slug"] != "demo-embed"));
 }
+
+/// The session of a chain of stored responses is that of its first call, however this call names it.
+#[tokio::test]
+async fn the_first_call_of_a_chain_has_the_session_of_the_chain() {
+    let gateway = TestGateway::start().await;
+    let send = async |body: &Value| {
+        let got = gateway.post("/v1/responses", body).send().await;
+        assert_eq!(got.status, 200, "{}", got.text());
+        let session = receipt(&gateway, &got).await["session"].clone();
+        (got.json()["id"].as_str().unwrap().to_owned(), session)
+    };
+    for (model, own) in [("demo-responses", json!({})), ("demo-chat", json!({}))]
+        .into_iter()
+        .chain([("demo-messages", json!({ "prompt_cache_key": "run/9" }))])
+    {
+        let mut body = json!({ "model": model, "input": "hello" });
+        body.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        let (first_id, first) = send(&body).await;
+        match own["prompt_cache_key"].as_str() {
+            Some(named) => assert_eq!(first, named),
+            // The gateway has written this response, so its id is that of the session.
+            None if model == "demo-chat" => assert_eq!(first, *first_id),
+            None => assert!(first.as_str().unwrap().starts_with("resp_"), "{first}"),
+        }
+        let mut previous = first_id;
+        for _ in 0..2 {
+            let body =
+                json!({ "model": model, "input": "go on", "previous_response_id": previous });
+            let (id, session) = send(&body).await;
+            assert_eq!(session, first, "{model}");
+            previous = id;
+        }
+        let first = first.as_str().unwrap();
+        let path = format!("/v1/sessions/{}", first.replace('/', "%2F"));
+        until("all calls are posted", async || {
+            let got = gateway.get(&path).send().await;
+            got.status == 200 && got.json()["calls"] == 3
+        })
+        .await;
+    }
+    // A conversation is a session from its first call on.
+    let made = gateway.post("/v1/conversations", &json!({})).send().await.json();
+    for _ in 0..2 {
+        let body = json!({ "model": "demo-chat", "input": "hello", "conversation": made["id"] });
+        assert_eq!(send(&body).await.1, made["id"]);
+    }
+    // An answer that nobody can continue begins nothing.
+    let body = json!({ "model": "demo-chat", "input": "hello", "store": false });
+    assert_eq!(send(&body).await.1, Value::Null);
+}
+
+/// A call that continues another one finds its lane, although the session was only begun by it.
+#[tokio::test]
+async fn a_chain_stays_at_one_lane_from_its_first_call_on() {
+    let (a, b) = (good().await, good().await);
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], EQUAL)).await;
+    let mut lanes: BTreeMap<String, usize> = BTreeMap::new();
+    for _ in 0..20 {
+        let mut body = json!({ "model": "m", "input": "hello" });
+        let mut first = None;
+        for _ in 0..3 {
+            let got = gateway.post("/v1/responses", &body).send().await;
+            assert_eq!(got.status, 200, "{}", got.text());
+            let lane = got.header("x-portunus-lane").to_owned();
+            assert_eq!(first.get_or_insert_with(|| lane.clone()), &lane);
+            body["previous_response_id"] = got.json()["id"].clone();
+        }
+        *lanes.entry(first.unwrap()).or_default() += 1;
+    }
+    assert_eq!(lanes.len(), 2, "{lanes:?}");
+}
