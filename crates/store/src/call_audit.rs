@@ -7,6 +7,7 @@ use ledger::{CallOutcome, FailedAttempt, LedgerEntry};
 
 use crate::call_writes::owners;
 use crate::rollup::counted;
+use crate::session_audit::SessionAudit;
 use crate::sums::UsageTotals;
 
 /// Maximum number of violations listed per invariant.
@@ -59,6 +60,7 @@ impl Violations {
 pub(crate) struct CallAudit {
     pub(crate) by_key: SumsByOwner,
     pub(crate) by_account: SumsByOwner,
+    pub(crate) by_session: SessionAudit,
     /// Number of calls, and of owners of blocks.
     pub(crate) calls: i64,
     pub(crate) owners: i64,
@@ -110,6 +112,7 @@ impl CallAudit {
         let sums = CallSums::of(call);
         add_sums(&mut self.by_key, key_id, sums);
         add_sums(&mut self.by_account, account_id, sums);
+        self.by_session.add_call(call);
         let is_paid = *cost > Money::ZERO;
         let is_unbounded = *cost < Money::ZERO || held.is_some_and(|held| *cost > held);
         self.unbounded.add(is_unbounded, || {

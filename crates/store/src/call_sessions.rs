@@ -73,7 +73,7 @@ impl SessionTotals {
         self.absorbed = self.absorbed.saturating_add(other.absorbed);
     }
 
-    fn of_call(entry: &LedgerEntry) -> Self {
+    pub(crate) fn of_call(entry: &LedgerEntry) -> Self {
         let one = counted(entry);
         Self {
             begun: entry.started,
@@ -104,7 +104,7 @@ impl SessionTotals {
     }
 
     /// Returns the same sums to be taken away.
-    const fn negated(mut self) -> Self {
+    pub(crate) const fn negated(mut self) -> Self {
         self.calls = -self.calls;
         self.input = -self.input;
         self.cache_read = -self.cache_read;
@@ -207,8 +207,13 @@ where
     Ok(values)
 }
 
+/// A page of all rows, after the row with these texts.
+pub(crate) const PAGE: &str = "SELECT session, key_id, model, lane, begun, ended, calls, input, cache_read, \
+    output, thinking, cost, absorbed FROM call_sessions WHERE (session, key_id, model, lane) > ($1, $2, $3, $4) \
+    ORDER BY session, key_id, model, lane LIMIT $5";
+
 /// Reads a row: four texts and the numbers.
-fn read_part<'r, R>(row: &'r R) -> Result<SessionPart, sqlx::Error>
+pub(crate) fn read_part<'r, R>(row: &'r R) -> Result<SessionPart, sqlx::Error>
 where
     R: Row,
     usize: ColumnIndex<R>,

@@ -55,6 +55,7 @@ mod rollup;
 mod row;
 mod row_statement;
 mod sealed_body;
+mod session_audit;
 mod sessions;
 mod settings;
 mod stored_config;

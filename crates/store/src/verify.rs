@@ -9,11 +9,13 @@ use canon::{Micros, Money};
 use ledger::{ALIVE_WINDOW, LEASE_DURATION, LEASE_GRACE};
 
 use crate::call_audit::{CallAudit, CallSums, MAX_VIOLATIONS, SumsByOwner};
+use crate::call_sessions::{PAGE, SessionPart, read_part};
 use crate::corrections::{IDS_PER_STATEMENT, read_body};
 use crate::db::in_snapshot;
 use crate::entries::{CORRECTED_COSTS, KEYS, key_totals, read_calls, scan_calls};
 use crate::rollup::Scope;
 use crate::row::row;
+use crate::session_audit::SessionAudit;
 use crate::verify_terms::TermFindings;
 use crate::{KeyTotal, LeaseTotal, Store, StoreError};
 
@@ -146,7 +148,7 @@ impl Store {
         let mut conservation = InvariantCheck::new(
             "L1",
             "conservation",
-            "a key's spent and leased amounts are the sums of its calls and leases, and usage agrees",
+            "a key's spent and leased amounts are the sums of its calls and leases, and usage and sessions agree",
         );
         let mut cap = InvariantCheck::new(
             "L2",
@@ -251,6 +253,7 @@ impl Store {
                 for chunk in page.chunks(IDS_PER_STATEMENT) {
                     let ids = chunk.iter().map(|row| row.request_id.clone()).collect();
                     let calls = read_calls!(Kind, &mut *tx, &ids);
+                    calls.iter().for_each(|call| audit.by_session.remove_call(call));
                     first_costs.extend(calls.into_iter().map(|call| (call.request_id.into(), call.cost)));
                 }
                 for CorrectedRow { request_id, body, cost } in page {
@@ -260,6 +263,7 @@ impl Store {
                     };
                     let cost = first.saturating_add(cost);
                     let call = read_body(&body)?;
+                    audit.by_session.add_call(&call);
                     let held = call.held.unwrap_or(Money::MAX);
                     if call.cost != cost {
                         conservation.add(format!(
@@ -280,6 +284,21 @@ impl Store {
                     }
                 }
             }
+
+            let (mut sessions, mut last) = (SessionAudit::default(), SessionPart::default());
+            loop {
+                let SessionPart { session, key_id, model, lane, .. } = &last;
+                let page = sqlx::query(PAGE).bind(session).bind(key_id).bind(model).bind(lane);
+                let page = page.bind(PAGE_ROWS).fetch_all(&mut *tx).await?;
+                let page: Result<Vec<SessionPart>, sqlx::Error> = page.iter().map(read_part).collect();
+                let page = page?;
+                page.iter().for_each(|part| sessions.add_part(part));
+                match page.into_iter().next_back() {
+                    Some(part) => last = part,
+                    None => break,
+                }
+            }
+            conservation.find(audit.by_session.differences(&sessions).into_iter());
 
             attribution.find(audit.unattributed.0.drain(..));
             output_charged.find(audit.for_nothing.0.drain(..));

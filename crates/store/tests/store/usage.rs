@@ -396,9 +396,26 @@ async fn every_invariant_is_verified_and_every_violation_is_found(database: Arc<
     let store = database.open().await;
     let key = some_key(&store).await;
     let plain = |id: &str| entry(id, &key, 5, BEGIN.get());
-    store.post(&[plain("fine"), plain("too")]).await.unwrap();
+    let within = LedgerEntry { session: "a session".into(), ..plain("too") };
+    store.post(&[plain("fine"), within]).await.unwrap();
     assert_eq!(broken(&store).await, [] as [&str; 0]);
     for (law, sql, undo) in [
+        // The sums of sessions, as a whole and in their division.
+        (
+            "L1",
+            "UPDATE call_sessions SET cost = cost + 1",
+            "UPDATE call_sessions SET cost = cost - 1",
+        ),
+        (
+            "L1",
+            "UPDATE call_sessions SET thinking = thinking + 1",
+            "UPDATE call_sessions SET thinking = thinking - 1",
+        ),
+        (
+            "L1",
+            "UPDATE call_sessions SET session = 'another session'",
+            "UPDATE call_sessions SET session = 'a session'",
+        ),
         ("L1", "UPDATE keys SET spent = spent + 1", "UPDATE keys SET spent = spent - 1"),
         ("L1", "UPDATE keys SET leased = 7", "UPDATE keys SET leased = 0"),
         (
