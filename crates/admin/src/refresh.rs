@@ -8,11 +8,12 @@
 //! are derived from the old one with the gateway's secret for that purpose, and nothing readable is
 //! stored.
 //!
-//! A refresh token that is used a second time after that, from another network, was copied: its key
-//! is revoked (RFC 9700, section 4.14.2). From the same network it is only refused. Processes of
-//! Claude Code 2.1.325 keep the token in memory, so that one which slept sends a token that another one
-//! used long ago; it reads the new one from its store when it is refused. Revoking here would sign
-//! out everybody with two windows.
+//! A refresh token that is used again after that, or after its successor was used, may have been copied, and
+//! nobody can tell whether the owner or the thief was first. So the key is revoked, and both sign in again
+//! (RFC 9700, section 4.14.2). The network does not matter: a thief may share the one of the owner.
+//!
+//! Processes of Claude Code 2.1.325 keep the token in memory and read their store only after a refusal. One that
+//! did nothing while another one refreshed sends the old token later, and ends the sign-in for both.
 
 use access::keys::{KeyToken, NewKeyToken, hash_token, random_letters};
 use aws_lc_rs::hmac;
@@ -101,7 +102,9 @@ impl AccountAdmin {
                 let expires_in = key.expires.map_or(Micros::ZERO, |end| end - now);
                 return Ok(Some(next.into_grant(expires_in.max(Micros::ZERO))));
             }
-            Some(_) if token.used_from.as_deref() == Some(network) => return Ok(None),
+            Some(_) if token.used_from.as_deref() == Some(network) => {
+                "its refresh token was used twice, from one network"
+            }
             Some(_) => "its refresh token was used twice, from two networks",
             None => {
                 self.store_successor(change, (&token, network), key, &next).await?;

@@ -261,9 +261,13 @@ async fn grant_token(state: Arc<ApiState>, form: OAuthForm) -> Result<Response, 
         "refresh_token" => {
             match accounts.refresh_sign_in(form.require("refresh_token")?, &form.network()).await? {
                 Some(granted) => Ok(grant_response(granted)),
-                // The contract of Claude Code has 401 here, not the 400 of RFC 6749.
+                // The contract of Claude Code, which names no client, has 401 here. Codex signs in again
+                // only after the 400 of RFC 6749, section 5.2, and names itself.
                 None => Err(OAuthError {
-                    status: StatusCode::UNAUTHORIZED,
+                    status: match form.get("client_id") {
+                        "" => StatusCode::UNAUTHORIZED,
+                        _ => StatusCode::BAD_REQUEST,
+                    },
                     ..OAuthError::new("invalid_grant", "the sign-in has ended; sign in again")
                 }),
             }

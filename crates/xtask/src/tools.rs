@@ -85,6 +85,18 @@ pub(crate) fn strace() -> Result<PathBuf> {
     find("strace").context("strace is installed, yet not on the search path")
 }
 
+/// Installs a keyring and the message bus that it needs, if they are missing.
+pub(crate) fn keyring() -> Result<()> {
+    for (program, package) in
+        [("dbus-run-session", "dbus-daemon"), ("gnome-keyring-daemon", "gnome-keyring")]
+    {
+        if find(program).is_none() {
+            apt(package)?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the path of Python; installs it if missing.
 pub(crate) fn python3() -> Result<PathBuf> {
     if find("python3").is_none() {

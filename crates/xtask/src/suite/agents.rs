@@ -22,6 +22,7 @@ pub(super) fn run() -> Result<()> {
     // Their dependencies exclude each other.
     let aider = tools::python("aider", &folder.join("aider.txt"))?;
     let llm = tools::python("llm", &folder.join("llm.txt"))?;
+    tools::keyring()?;
     let made = workspace::target().join("agents");
     fs::create_dir_all(&made)?;
     let cells = made.join("cells.json");

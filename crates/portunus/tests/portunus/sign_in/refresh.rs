@@ -1,6 +1,7 @@
 //! Renewal, theft, sign-out, and the end of a person's rights.
 
 use super::*;
+use crate::web_sockets::SocketClient;
 
 #[tokio::test]
 async fn a_refresh_replaces_both_tokens_and_keeps_the_key() {
@@ -32,22 +33,9 @@ async fn a_refresh_replaces_both_tokens_and_keeps_the_key() {
     assert!(harbour.key_of(&third.access).await.revoked.is_some());
 }
 
-/// Processes of one agent share a token, and one of them may have slept.
+/// Nobody can tell the owner of a token from a thief who was faster, in the same network neither.
 #[tokio::test]
-async fn an_old_refresh_token_is_refused_and_the_sign_in_goes_on() {
-    let harbour = Harbour::open().await;
-    let mia = harbour.person("mia", AccountRole::Member).await;
-    let first = harbour.sign_in(&mia, &mia.account.id).await;
-    let second = Tokens::of(&harbour.refresh(&first.refresh).await);
-    harbour.clock.step(61 * SECOND);
-    harbour.is_signed_out(&first.refresh).await;
-    let third = Tokens::of(&harbour.refresh(&second.refresh).await);
-    harbour.is_signed_out(&first.refresh).await;
-    assert_eq!(harbour.call(&third.access).await.status, 200);
-}
-
-#[tokio::test]
-async fn a_refresh_token_that_two_networks_use_ends_the_sign_in() {
+async fn a_refresh_token_that_is_used_again_ends_the_sign_in() {
     let harbour = Harbour::with_config("[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n").await;
     let mia = harbour.person("mia", AccountRole::Member).await;
     let from = async |address: &str, token: &str| {
@@ -56,25 +44,47 @@ async fn a_refresh_token_that_two_networks_use_ends_the_sign_in() {
         let ask = ask.header("content-type", "application/x-www-form-urlencoded");
         ask.header("x-forwarded-for", address).body(form(&fields)).send().await
     };
-    for is_used in [false, true] {
+    let (owner, other) = ("192.0.2.1", "198.51.100.7");
+    for (is_used, thief) in [(false, owner), (false, other), (true, owner), (true, other)] {
         let first = harbour.sign_in(&mia, &mia.account.id).await;
-        let second = Tokens::of(&from("192.0.2.1", &first.refresh).await);
+        let second = Tokens::of(&from(owner, &first.refresh).await);
         // The grace ends with time, and with the use of the successor.
         let last = match is_used {
-            true => Tokens::of(&from("192.0.2.1", &second.refresh).await),
+            true => Tokens::of(&from(owner, &second.refresh).await),
             false => {
                 harbour.clock.step(61 * SECOND);
                 second
             }
         };
-        assert_eq!(from("198.51.100.7", &first.refresh).await.status, 401);
+        assert_eq!(from(thief, &first.refresh).await.status, 401);
         for token in [&first.access, &last.access] {
             assert_eq!(harbour.call(token).await.status, 401);
         }
-        assert_eq!(from("192.0.2.1", &last.refresh).await.status, 401);
+        assert_eq!(from(owner, &last.refresh).await.status, 401);
     }
     let audit = harbour.gateway.get("/api/admin/audit?action=key.revoke").send().await.text();
-    assert!(audit.contains("its refresh token was used twice"), "{audit}");
+    for networks in ["from one network", "from two networks"] {
+        let note = format!("its refresh token was used twice, {networks}");
+        assert!(audit.contains(&note), "{audit}");
+    }
+}
+
+/// Codex signs in again only after the status of RFC 6749. Claude Code names no client.
+#[tokio::test]
+async fn a_sign_in_that_ended_is_told_with_the_status_that_the_client_knows() {
+    let harbour = Harbour::open().await;
+    for (client, status) in [("codex", 400), ("", 401)] {
+        let fields = [
+            ("grant_type", "refresh_token"),
+            ("refresh_token", "rt-pt-gone"),
+            ("client_id", client),
+        ];
+        let got = send(&harbour.gateway, "/oauth/token", &fields).await;
+        assert_eq!(
+            (got.status.as_u16(), text(&got.json(), "error")),
+            (status, "invalid_grant".into())
+        );
+    }
 }
 
 #[tokio::test]
@@ -86,6 +96,35 @@ async fn many_refreshes_at_once_get_one_answer() {
     let all: Vec<Tokens> = all.iter().map(Tokens::of).collect();
     assert!(all.iter().all(|one| one.access == all[0].access && one.refresh == all[0].refresh));
     assert_eq!(harbour.call(&all[0].access).await.status, 200);
+}
+
+/// Two processes of an agent may reach two nodes. They get one answer, and a later use of the old token ends
+/// the sign-in on both nodes.
+#[tokio::test]
+async fn nodes_agree_on_a_token_that_is_used_again() {
+    let harbour = Harbour::open().await;
+    let mia = harbour.person("mia", AccountRole::Member).await;
+    let second_node = harbour.gateway.start_second_node("").await;
+    let first = harbour.sign_in(&mia, &mia.account.id).await;
+    let fields = [("grant_type", "refresh_token"), ("refresh_token", &first.refresh)];
+    let both =
+        tokio::join!(harbour.refresh(&first.refresh), send(&second_node, "/oauth/token", &fields),);
+    let (one, two) = (Tokens::of(&both.0), Tokens::of(&both.1));
+    assert_eq!((&one.access, &one.refresh), (&two.access, &two.refresh));
+    let status = async || {
+        let body = json!({
+            "model": "demo-messages", "max_tokens": 20,
+            "messages": [{ "role": "user", "content": "hello" }],
+        });
+        second_node.post("/v1/messages", &body).key(&one.access).send().await.status.as_u16()
+    };
+    assert_eq!(status().await, 200);
+    harbour.clock.step(61 * SECOND);
+    harbour.is_signed_out(&first.refresh).await;
+    assert_eq!(harbour.call(&one.access).await.status, 401);
+    testkit::until("the other node refuses the key", async || status().await == 401).await;
+    let fields = [("grant_type", "refresh_token"), ("refresh_token", &one.refresh)];
+    assert_eq!(send(&second_node, "/oauth/token", &fields).await.status, 401);
 }
 
 #[tokio::test]
@@ -121,9 +160,24 @@ async fn a_locked_person_is_out_at_once_in_the_team_too() {
     for tokens in [&own, &shared] {
         assert_eq!(harbour.call(&tokens.access).await.status, 200);
     }
+    let hello = json!({ "model": "demo-chat", "input": "Hi" });
+    let mut sockets = Vec::new();
+    for tokens in [&own, &shared] {
+        let mut socket = SocketClient::open_with(&harbour.gateway, &tokens.access, "").await;
+        assert_eq!(socket.ask(hello.clone()).await["type"], "response.completed");
+        sockets.push(socket);
+    }
     let path = format!("/api/admin/users/{}", mia.account.id);
     let ask = harbour.gateway.request(Method::PATCH, &path).body(r#"{"disabled":true}"#);
     assert_eq!(ask.send().await.status, 200);
+    for mut socket in sockets {
+        let got = socket.ask(hello.clone()).await;
+        assert_eq!(
+            (&got["status"], &got["error"]["code"]),
+            (&json!(401), &json!("invalid_api_key"))
+        );
+        assert_eq!(socket.closed().await, 1008);
+    }
     for tokens in [&own, &shared] {
         assert_eq!(harbour.call(&tokens.access).await.status, 401);
         harbour.is_signed_out(&tokens.refresh).await;

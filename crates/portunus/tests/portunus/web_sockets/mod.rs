@@ -42,7 +42,7 @@ impl SocketClient {
         Self::open_with(gateway, &gateway.key, "").await
     }
 
-    async fn open_with(gateway: &TestGateway, key: &str, lines: &str) -> Self {
+    pub(crate) async fn open_with(gateway: &TestGateway, key: &str, lines: &str) -> Self {
         Self::open_at(gateway.url.trim_start_matches("http://"), key, lines).await
     }
 
@@ -95,13 +95,13 @@ impl SocketClient {
     }
 
     /// Creates a response and returns its last event.
-    async fn ask(&mut self, fields: Value) -> Value {
+    pub(crate) async fn ask(&mut self, fields: Value) -> Value {
         self.create(fields).await;
         self.response().await.pop().unwrap()
     }
 
     /// Returns the code of the close frame that comes next.
-    async fn closed(&mut self) -> u16 {
+    pub(crate) async fn closed(&mut self) -> u16 {
         self.next().await.expect_err("a closed connection")
     }
 
