@@ -69,6 +69,7 @@ pub fn key_json(key: &KeyRecord, now: Micros) -> Value {
         "models": key.models,
         "account_id": key.account_id,
         "made_by": key.created_by,
+        "surface": key.surface,
         "limits": limits_json(key.limits),
         "ips": key.ips,
         "budget": key.budget.map(budget_json),

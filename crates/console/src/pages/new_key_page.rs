@@ -19,7 +19,10 @@ pub(super) fn render_new_key(
 ) -> Markup {
     let (url, formats) = (state.base_url(), state.formats());
     let model = state.with_catalog(|catalog| {
-        let allowed = |id: &str| record.models.is_empty() || record.models.iter().any(|m| m == id);
+        let allowed = |id: &str| {
+            let models = &record.models;
+            models.is_empty() || models.iter().any(|listed| canon::covers_model(listed, id))
+        };
         let mut chats = catalog.iter().filter(|model| model.kind == ModelKind::Chat);
         chats.find(|model| allowed(&model.id)).cloned()
     });

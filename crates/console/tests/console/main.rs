@@ -12,6 +12,7 @@
 mod account;
 mod admin_pages;
 mod admin_parts;
+mod agents;
 mod attacks;
 mod audit_origins;
 mod factors;

@@ -69,3 +69,4 @@ mod token_counts;
 mod transport;
 mod undocumented_fields;
 mod web_sockets;
+mod wildcards;

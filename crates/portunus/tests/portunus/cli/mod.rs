@@ -1,5 +1,6 @@
 //! The program: its output and its exit codes.
 
+mod agents;
 mod audit;
 mod backup;
 mod directory;
