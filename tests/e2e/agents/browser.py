@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Acts as a browser in which a person is signed in: opens an address, approves, follows the redirect.
 
-Agents start it as `xdg-open ADDRESS`. The person is in SIGN_IN_NAME and SIGN_IN_PASSWORD. Each opened address
+Agents start it with the address. The person is in SIGN_IN_NAME and SIGN_IN_PASSWORD. Each opened address
 is a line of the file SIGN_IN_LOG.
 """
 

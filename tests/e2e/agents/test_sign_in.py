@@ -24,7 +24,7 @@ from agents import NOWHERE, npm
 PASSWORD = "three harbour lights"
 WORDS = "The harbour is open."
 SESSION = """
-printf 'a password' | gnome-keyring-daemon --unlock --components=secrets --daemonize > /dev/null
+printf 'a password' | gnome-keyring-daemon --unlock --components=secrets --daemonize > /dev/null 2>&1
 exec "$@"
 """
 
@@ -83,9 +83,10 @@ def ask(tmp_path, gateway):
     for folder in (home, tools, tmp_path / "run"):
         folder.mkdir(mode=0o700)
     log.touch()
-    browser = Path(__file__).with_name("browser.py")
-    (tools / "xdg-open").write_text(f'#!/bin/sh\nexec {sys.executable} {browser} "$1"\n')
-    (tools / "xdg-open").chmod(0o755)
+    browser = tools / "browser"
+    script = Path(__file__).with_name("browser.py")
+    browser.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$1"\n')
+    browser.chmod(0o755)
     proxy = TokenProxy(gateway.url)
     (home / "config.toml").write_text(
         f"""
@@ -117,7 +118,8 @@ enabled = false
         "HOME": str(home),
         "CODEX_HOME": str(home),
         "XDG_RUNTIME_DIR": str(tmp_path / "run"),
-        "PATH": f"{tools}:{os.environ['NODE_BIN']}:{os.environ['PATH']}",
+        "PATH": f"{os.environ['NODE_BIN']}:{os.environ['PATH']}",
+        "BROWSER": str(browser),
         "HTTPS_PROXY": NOWHERE,
         "NO_PROXY": "127.0.0.1",
         "TERM": "dumb",
