@@ -253,12 +253,31 @@ fn records_from_before_sessions_are_read() {
         cost_per_second: Money::from_nanos(4),
         session: SharedText::default(),
     };
-    let mut bytes = Vec::new();
-    encode(&Written::Held(&held), &mut bytes);
-    println!("{}", bytes.iter().map(|b| format!("{b:02x}")).collect::<String>());
     let entry =
         LedgerEntry { key_id: "k".into(), request_id: "req_1".into(), ..LedgerEntry::default() };
-    let mut bytes = Vec::new();
-    encode(&Written::Settled { entry: &entry, held: None }, &mut bytes);
-    println!("{}", bytes.iter().map(|b| format!("{b:02x}")).collect::<String>());
+    let hold = "c1010500\
+        01000000000000000200000000000000030000000000000004000000000000000500000000000000\
+        05000000010000000100000004000000010000000100000003000000\
+        7265715f31 6b 61 63686174 6d 70 782f79";
+    let settlement = "c1020000\
+        0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\
+        0000000000000000000000000500000001000000000000000000000000000000000000000000000000000000\
+        0600000008000000 7265715f31 6b 6661696c6564 70726f7669646572 000000000000000000000000";
+    assert_eq!(decode(&from_hex(hold)), Some(JournalRecord::Held(held.clone())));
+    assert_eq!(decode(&from_hex(settlement)), Some(JournalRecord::Settled(entry.clone())));
+    // Records without a session are still written so, and earlier versions read them.
+    let mut written = Vec::new();
+    encode(&Written::Held(&held), &mut written);
+    assert_eq!(written, from_hex(hold));
+    written.clear();
+    encode(&Written::Settled { entry: &entry, held: None }, &mut written);
+    assert_eq!(written, from_hex(settlement));
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    digits
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit) as u8)
+        .collect()
 }
