@@ -10,10 +10,11 @@
 //!
 //! A refresh token that is used again after that, or after its successor was used, may have been copied, and
 //! nobody can tell whether the owner or the thief was first. So the key is revoked, and both sign in again
-//! (RFC 9700, section 4.14.2). The network does not matter: a thief may share the one of the owner.
+//! (RFC 9700, section 4.14.2).
 //!
-//! Processes of Claude Code 2.1.325 keep the token in memory and read their store only after a refusal. One that
-//! did nothing while another one refreshed sends the old token later, and ends the sign-in for both.
+//! Claude Code is an exception within one network, where it is only refused. Its windows keep the token in
+//! memory and read their store after a refusal (2.1.325): one that did nothing while another one refreshed
+//! sends the old token later, and revoking would sign out everybody with two windows.
 
 use access::keys::{KeyToken, NewKeyToken, hash_token, random_letters};
 use aws_lc_rs::hmac;
@@ -26,6 +27,8 @@ use crate::agent_codes::no_randomness;
 use crate::error::AdminError;
 use crate::random;
 
+/// Surface of the program whose windows share one sign-in.
+const CLAUDE_CODE: &str = "claude_code";
 /// Life of an access token. A person who was removed is out after this time at the latest, and at
 /// once where the removal revokes the key.
 pub const ACCESS_LIFE: Micros = Micros::from_secs(3_600);
@@ -103,6 +106,9 @@ impl AccountAdmin {
                 return Ok(Some(next.into_grant(expires_in.max(Micros::ZERO))));
             }
             Some(_) if token.used_from.as_deref() == Some(network) => {
+                if key.surface.as_deref() == Some(CLAUDE_CODE) {
+                    return Ok(None);
+                }
                 "its refresh token was used twice, from one network"
             }
             Some(_) => "its refresh token was used twice, from two networks",

@@ -102,8 +102,12 @@ impl Harbour {
     }
 
     async fn begin(&self) -> Value {
-        let got =
-            send(&self.gateway, "/oauth/device_authorization", &[("surface", "claude_code")]).await;
+        self.begin_with("claude_code").await
+    }
+
+    async fn begin_with(&self, surface: &str) -> Value {
+        let fields = [("surface", surface)];
+        let got = send(&self.gateway, "/oauth/device_authorization", &fields).await;
         assert_eq!(got.status, 200, "{}", got.text());
         assert_eq!(got.header("cache-control"), "no-store");
         got.json()
@@ -122,7 +126,11 @@ impl Harbour {
 
     /// Signs an agent in for a person, with that owner of the key.
     async fn sign_in(&self, person: &Person<'_>, owner: &str) -> Tokens {
-        let begun = self.begin().await;
+        self.sign_in_with("claude_code", person, owner).await
+    }
+
+    async fn sign_in_with(&self, surface: &str, person: &Person<'_>, owner: &str) -> Tokens {
+        let begun = self.begin_with(surface).await;
         let got = person.decide(&text(&begun, "user_code"), owner, "approve").await;
         assert_eq!(got.status, 200, "{}", got.text());
         Tokens::of(&self.poll(&text(&begun, "device_code")).await)
