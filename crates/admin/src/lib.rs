@@ -22,6 +22,7 @@ mod journal_damage;
 mod key_bounds;
 pub mod keys;
 mod managed_settings;
+mod mcp_servers;
 mod members;
 mod models;
 pub mod names;
@@ -68,6 +69,7 @@ pub use factors::{
 pub use invites::InviteDraft;
 pub use keys::{IssuedKey, KeyChange, KeyDraft, key_version};
 pub use managed_settings::{ManagedSettings, parse_managed_settings};
+pub use mcp_servers::{McpConnection, McpServerView, McpSignInStart, PendingMcpSignIn};
 pub use members::MemberKeys;
 pub use models::{DeletedModel, ModelFacts, ModelView, SavedModel};
 pub use node_health::{

@@ -6,6 +6,7 @@ use store::{AuditedChange, Link, LinkPurpose};
 
 use crate::account_admin::AccountAdmin;
 use crate::error::AdminError;
+use crate::mcp_servers::PendingMcpSignIn;
 use crate::random;
 
 /// Lifetime of a link by its purpose.
@@ -60,6 +61,9 @@ pub struct LinkData {
     /// PKCE code verifier (RFC 7636).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verifier: Option<String>,
+    /// Sign-in at an MCP server in progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<Box<PendingMcpSignIn>>,
     /// Digest of the network that asked for a challenge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,

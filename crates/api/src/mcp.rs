@@ -8,10 +8,10 @@ use axum::response::Response;
 use canon::ApiError;
 use config::McpServerSettings;
 use futures_util::future::join_all;
-use http::{Request, StatusCode};
-use relay::json_response;
+use http::{HeaderValue, Request, StatusCode};
+use relay::{Engine, json_response};
 use relay::mcp::client::{CAPABILITIES_KEY, HANDSHAKE_VERSION, STATELESS_VERSION, VERSION_KEY};
-use relay::mcp::{McpClient, McpError, McpTool, offered_endpoint};
+use relay::mcp::{McpClient, McpError, McpTool, PaidToolCall, offered_endpoint};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use transport::{HeaderBlock, read_whole};
@@ -29,6 +29,10 @@ const HANDSHAKE_VERSIONS: [&str; 3] = [HANDSHAKE_VERSION, "2025-06-18", "2025-03
 const LIST_TTL_MILLIS: u64 = 60_000;
 /// Names of servers that did not list their tools, in `_meta`.
 const UNAVAILABLE_KEY: &str = "portunus/unavailable";
+/// Pages that connect servers which nobody connected for the caller, in `_meta`.
+const CONNECT_KEY: &str = "portunus/connect";
+/// Session of the call on its receipt.
+const SESSION_HEADER: &str = "x-portunus-session";
 /// Path of the description of the resource (RFC 9728, section 3.1).
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
@@ -63,7 +67,8 @@ impl RpcError {
 }
 
 pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
-    let ApiRequest { config, key, request, .. } = incoming;
+    let ApiRequest { state, config, key, id: request_id, admission: _admission, request, .. } =
+        incoming;
     let path = request.path().to_owned();
     let only = path.strip_prefix("/mcp/").map(crate::query::percent_decode);
     let head = Arc::clone(request.head());
@@ -87,7 +92,9 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
             && only.as_ref().is_none_or(|only| *only == server.name)
     });
     let hub = McpHub {
+        engine: &state.engine,
         config: &config,
+        account_id: &record.account_id,
         servers: admitted.cloned().collect(),
         has_prefix: only.is_none(),
     };
@@ -97,11 +104,37 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
         return Err(ApiError::new(canon::ErrorKind::NotFound, message));
     }
     let is_stateless = is_stateless(&message);
-    let result = match check_envelope(&message, head.headers(), is_stateless) {
-        Ok(()) => hub.answer(&message, is_stateless).await,
-        Err(error) => Err(error),
+    if let Err(error) = check_envelope(&message, head.headers(), is_stateless) {
+        return Ok(answer(id, Err(error), is_stateless));
+    }
+    let Some(server) = hub.called_server(&message) else {
+        let result = hub.answer(&message, None, is_stateless).await;
+        return Ok(answer(id, result, is_stateless));
     };
-    Ok(answer(id, result, is_stateless))
+    // Calls of tools count against the limits of the key, and cost their price.
+    let _rate = match state.limiter.is_unlimited(&key) {
+        true => None,
+        false => state.limiter.admit(&key).await?,
+    };
+    // A body can take long. The key may have been revoked since the head was read.
+    let key = state.engine.keys.still_live(&key)?;
+    let session = head.headers().text(SESSION_HEADER).and_then(relay::session_id);
+    let (parts, call) = ((&*state.engine, &*config), (&request_id.0, session.unwrap_or_default()));
+    let paid = PaidToolCall::reserve(parts, &key, server, call).await?;
+    let result = hub.answer(&message, Some(&paid), is_stateless).await;
+    let cost = paid.settle(result.as_ref().is_ok_and(is_success)).await;
+    let mut response = answer(id, result, is_stateless);
+    if let Ok(value) = HeaderValue::try_from(cost.to_string()) {
+        response.headers_mut().insert("x-portunus-cost", value);
+    }
+    Ok(response)
+}
+
+/// Returns true if a tool did its work. One that failed, or that asks for more input, costs nothing.
+fn is_success(result: &Value) -> bool {
+    let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
+    let kind = result.get("resultType").and_then(Value::as_str).unwrap_or("complete");
+    !is_error && kind == "complete"
 }
 
 /// Describes the resource for clients that look for its authorization server (RFC 9728).
@@ -191,16 +224,28 @@ fn answer(id: &Value, result: Result<Value, RpcError>, is_stateless: bool) -> Re
 
 /// Servers of one key.
 struct McpHub<'c> {
+    engine: &'c Engine,
     config: &'c config::Config,
+    account_id: &'c str,
     servers: Vec<Arc<McpServerSettings>>,
     /// True if the names of tools begin with the name of their server.
     has_prefix: bool,
 }
 
 impl McpHub<'_> {
+    /// Returns the server whose tool a message calls.
+    fn called_server(&self, message: &Map<String, Value>) -> Option<&Arc<McpServerSettings>> {
+        if message.get("method").and_then(Value::as_str) != Some("tools/call") {
+            return None;
+        }
+        let name = message.get("params")?.get("name")?.as_str()?;
+        self.find(name).map(|(server, _)| server)
+    }
+
     async fn answer(
         &self,
         message: &Map<String, Value>,
+        paid: Option<&PaidToolCall>,
         is_stateless: bool,
     ) -> Result<Value, RpcError> {
         let params = match message.get("params") {
@@ -212,8 +257,8 @@ impl McpHub<'_> {
             Some("initialize") => Ok(self.initialize(&params)),
             Some("server/discover") => Ok(self.discover()),
             Some("ping") => Ok(json!({})),
-            Some("tools/list") => Ok(self.list_tools(is_stateless).await),
-            Some("tools/call") => self.call_tool(params, is_stateless).await,
+            Some("tools/list") => self.list_tools(is_stateless).await,
+            Some("tools/call") => self.call_tool(params, paid, is_stateless).await,
             Some(_) => Err(RpcError::new(METHOD_NOT_FOUND, "there is no such method here")),
             None => Err(RpcError::new(INVALID_REQUEST, "`method` is missing")),
         }
@@ -249,20 +294,30 @@ impl McpHub<'_> {
         format!("Tools of these servers: {}.", names.join(", "))
     }
 
-    fn client(&self, server: &McpServerSettings) -> McpClient {
-        McpClient::new(offered_endpoint(&self.config.mcp, server))
+    fn client(&self, server: &Arc<McpServerSettings>) -> McpClient {
+        McpClient::new(offered_endpoint((self.engine, self.config), server, self.account_id))
     }
 
     /// Lists the tools of all servers. One that fails is named, and the others are listed.
-    async fn list_tools(&self, is_stateless: bool) -> Value {
+    async fn list_tools(&self, is_stateless: bool) -> Result<Value, RpcError> {
         let listed = join_all(self.servers.iter().map(|server| async move {
             let listed = self.client(server).list_tools(|tool| server.offers(&tool.name)).await;
             (server, listed)
         }));
         let (mut tools, mut unavailable) = (Vec::new(), Vec::new());
+        let mut pages = Map::new();
         for (server, listed) in listed.await {
             match listed {
                 Ok(listed) => tools.extend(listed.into_iter().map(|tool| self.show(server, tool))),
+                Err(error @ (McpError::NotConnected { .. } | McpError::SignInEnded { .. }))
+                    if !self.has_prefix =>
+                {
+                    return Err(told_error(server, error));
+                }
+                Err(McpError::NotConnected { page, .. } | McpError::SignInEnded { page, .. }) => {
+                    pages.insert(server.name.clone(), Value::from(page));
+                    unavailable.push(Value::from(server.name.clone()));
+                }
                 Err(error) => {
                     tracing::warn!("the MCP server `{}` lists no tools: {error:?}", server.name);
                     unavailable.push(Value::from(server.name.clone()));
@@ -278,10 +333,14 @@ impl McpHub<'_> {
                 result.insert("ttlMs".to_owned(), json!(ttl));
             }
             if !unavailable.is_empty() {
-                result.insert("_meta".to_owned(), json!({ UNAVAILABLE_KEY: unavailable }));
+                let mut meta = json!({ UNAVAILABLE_KEY: unavailable });
+                if let Some(meta) = meta.as_object_mut().filter(|_| !pages.is_empty()) {
+                    meta.insert(CONNECT_KEY.to_owned(), Value::Object(pages));
+                }
+                result.insert("_meta".to_owned(), meta);
             }
         }
-        result
+        Ok(result)
     }
 
     fn show(&self, server: &McpServerSettings, tool: McpTool) -> Value {
@@ -296,6 +355,7 @@ impl McpHub<'_> {
     async fn call_tool(
         &self,
         mut params: Map<String, Value>,
+        paid: Option<&PaidToolCall>,
         is_stateless: bool,
     ) -> Result<Value, RpcError> {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -308,7 +368,10 @@ impl McpHub<'_> {
         params.shift_remove("_meta");
         let mut client = self.client(server);
         let result = match client.connect().await {
-            Ok(_) => client.forward("tools/call", params).await,
+            Ok(_) => {
+                paid.iter().for_each(|paid| paid.note_sent());
+                client.forward("tools/call", params).await
+            }
             Err(error) => Err(error),
         };
         let mut result = result.map_err(|error| told_error(server, error))?;
@@ -344,6 +407,11 @@ fn told_error(server: &McpServerSettings, error: McpError) -> RpcError {
     tracing::debug!("the MCP server `{name}` failed: {error:?}");
     match error {
         McpError::Protocol { code, message, data } => RpcError { code, message, data },
+        McpError::NotConnected { ref page, .. } | McpError::SignInEnded { ref page, .. } => {
+            let data = Some(json!({ "server": name, "connect_url": page }));
+            let message = format!("the server `{name}` cannot be used: {error}");
+            RpcError { code: SERVER_FAILED, message, data }
+        }
         McpError::NotPublic
         | McpError::Busy
         | McpError::Timeout

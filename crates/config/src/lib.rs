@@ -48,7 +48,7 @@ pub use identity::IdentityProvider;
 pub use ip_range::{IpRange, IpRangeError};
 pub use listener::GateLimits;
 pub use mail::{MailError, MailMessage, Mailer};
-pub use mcp::{McpServerSettings, McpSettings};
+pub use mcp::{GrantHolder, McpOAuthSettings, McpServerSettings, McpSettings};
 pub use outbound::MediaSettings;
 pub use overlay::{CheckMode, ConfigIssues, MergedConfig};
 pub use providers::{DEMO_PROVIDER, OWN_OBJECTS, SHARED_OBJECTS, default_auth};

@@ -1,6 +1,7 @@
 //! Servers of the Model Context Protocol: those that the operator offers, and rules for those that callers
 //! name.
 
+use canon::Price;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +12,7 @@ use upstream::{FetchLimits, MediaFetcher};
 
 use crate::error::FieldError;
 use crate::outbound::MediaSettings;
-use crate::raw::{RawMcp, RawMcpServer, SecretRef};
+use crate::raw::{RawMcp, RawMcpOAuth, RawMcpServer, SecretRef};
 use crate::units::parse_duration;
 
 /// Time for one request to a server.
@@ -49,6 +50,51 @@ pub struct McpServerSettings {
     keys: Vec<String>,
     /// Tools that are offered; empty offers all.
     tools: Vec<String>,
+    /// Terms on which people connect the server in the console.
+    pub oauth: Option<McpOAuthSettings>,
+    /// Price of one call of a tool.
+    pub price: Price,
+}
+
+/// Holder of the tokens of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantHolder {
+    /// The gateway: an administrator connects the server for all callers.
+    Gateway,
+    /// Each team, and each account for keys of its own.
+    Team,
+    /// Each person.
+    Person,
+}
+
+impl GrantHolder {
+    /// Every holder.
+    pub const ALL: [Self; 3] = [Self::Gateway, Self::Team, Self::Person];
+
+    /// Returns the word in the configuration and in records.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Team => "team",
+            Self::Person => "person",
+        }
+    }
+}
+
+/// `oauth` of a server.
+#[derive(Clone)]
+pub struct McpOAuthSettings {
+    /// Scopes that are asked for; empty asks for those that the server names.
+    pub scopes: Vec<String>,
+    /// Holder of the tokens.
+    pub per: GrantHolder,
+    /// Id of the gateway at the authorization server; `None` registers one.
+    pub client_id: Option<String>,
+    /// Secret of that client.
+    pub client_secret: Option<String>,
+    /// Fetcher for addresses that the server and its authorization server name. It follows the rules of
+    /// `[media]`, and reaches the host of the server too.
+    pub fetcher: MediaFetcher,
 }
 
 /// Omits the headers, which hold credentials.
@@ -71,6 +117,11 @@ impl McpServerSettings {
     pub fn offers(&self, tool: &str) -> bool {
         self.tools.is_empty() || self.tools.iter().any(|own| own == tool)
     }
+
+    /// Returns true if only certain keys may use the server, beside its teams.
+    pub fn lists_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
 }
 
 /// Checks `[mcp]`.
@@ -90,7 +141,7 @@ pub(super) fn check(
     let mut checked = BTreeMap::new();
     for (name, raw) in servers {
         let place = format!("mcp.servers.{name}");
-        let server = check_server(&name, raw, &fetcher, env)
+        let server = check_server(&name, raw, (&fetcher, media.fetcher.guard()), env)
             .map_err(|(field, why)| FieldError::new(format!("{place}.{field}"), why))?;
         checked.insert(name, Arc::new(server));
     }
@@ -101,10 +152,10 @@ pub(super) fn check(
 fn check_server(
     name: &str,
     raw: RawMcpServer,
-    fetcher: &dyn Fn(AddressGuard) -> MediaFetcher,
+    (fetcher, public): (&dyn Fn(AddressGuard) -> MediaFetcher, &AddressGuard),
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<McpServerSettings, (String, String)> {
-    let RawMcpServer { url, headers, bearer, teams, keys, tools } = raw;
+    let RawMcpServer { url, headers, bearer, teams, keys, tools, oauth, price } = raw;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_plain) {
         let why = format!(
@@ -131,8 +182,61 @@ fn check_server(
             .map_err(|why| (format!("headers.{header}"), why))?;
         map.insert(header, value);
     }
-    let name = name.to_owned();
-    Ok(McpServerSettings { name, url, headers: map, fetcher: fetcher(guard), teams, keys, tools })
+    let price = price.as_deref().map_or(Ok(Price::FREE), Price::parse_per_unit);
+    let price = price.map_err(|why| ("price".to_owned(), why.to_string()))?;
+    let oauth = match oauth {
+        Some(_) if map.contains_key(http::header::AUTHORIZATION) => {
+            let why = "the server has a token already: write either `oauth` or `bearer`";
+            return Err(("oauth".to_owned(), why.to_owned()));
+        }
+        Some(raw) => {
+            // The host of the server is the operator's word, and what it names is not.
+            let guard = public.clone().allowing_host(&format!("{host}:{port}"));
+            let guard = guard.map_err(|_| wrong_url())?;
+            let checked = check_oauth(raw, fetcher(guard), env);
+            Some(checked.map_err(|(field, why)| (format!("oauth.{field}"), why))?)
+        }
+        None => None,
+    };
+    Ok(McpServerSettings {
+        name: name.to_owned(),
+        headers: map,
+        fetcher: fetcher(guard),
+        teams,
+        keys,
+        tools,
+        oauth,
+        price,
+        url,
+    })
+}
+
+/// Checks `oauth` of a server. An error has the name of the field.
+fn check_oauth(
+    raw: RawMcpOAuth,
+    fetcher: MediaFetcher,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<McpOAuthSettings, (&'static str, String)> {
+    let RawMcpOAuth { scopes, per, client_id, client_secret } = raw;
+    // RFC 6749, section 3.3.
+    let is_scope = |text: &String| {
+        let is_letter = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
+        !text.is_empty() && text.bytes().all(is_letter)
+    };
+    if let Some(wrong) = scopes.iter().find(|scope| !is_scope(scope)) {
+        return Err(("scopes", format!("`{wrong}` is not a scope")));
+    }
+    let per = per.as_deref().unwrap_or(GrantHolder::Person.word());
+    let known = GrantHolder::ALL.into_iter().find(|holder| holder.word() == per);
+    let per = known.ok_or_else(|| {
+        ("per", format!("`{per}` is not known; write \"gateway\", \"team\" or \"person\""))
+    })?;
+    let client_secret = client_secret.map(|secret| secret.resolve(env)).transpose();
+    let client_secret = client_secret.map_err(|why| ("client_secret", why.to_string()))?;
+    if client_secret.is_some() && client_id.is_none() {
+        return Err(("client_id", "is missing: `client_secret` belongs to one".to_owned()));
+    }
+    Ok(McpOAuthSettings { scopes, per, client_id, client_secret, fetcher })
 }
 
 fn read_header(

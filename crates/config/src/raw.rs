@@ -90,6 +90,20 @@ pub(crate) struct RawMcpServer {
     pub keys: Vec<String>,
     #[serde(default)]
     pub tools: Vec<String>,
+    #[serde(default)]
+    pub oauth: Option<RawMcpOAuth>,
+    #[serde(default)]
+    pub price: Option<String>,
+}
+
+/// `oauth` of `[mcp.servers.NAME]`: people connect the server in the console.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawMcpOAuth {
+    pub scopes: Vec<String>,
+    pub per: Option<String>,
+    pub client_id: Option<String>,
+    pub client_secret: Option<SecretRef>,
 }
 
 /// `[directory]`: keys whose bundles may be laid over the model directory.

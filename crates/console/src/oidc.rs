@@ -147,7 +147,7 @@ pub(crate) async fn begin_sign_in(
 /// Page that forwards the browser to a provider. A redirect would not work: the policy `form-action
 /// 'self'` also applies to redirects of a submitted form
 /// (<https://www.w3.org/TR/CSP3/#directive-form-action>).
-fn forward_page(name: &str, url: &str) -> Response {
+pub(crate) fn forward_page(name: &str, url: &str) -> Response {
     let body = html! {
         section.card {
             h1 { "On to " (name) }

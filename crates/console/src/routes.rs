@@ -17,8 +17,8 @@ use crate::pages::admin::{
     providers, settings, system,
 };
 use crate::pages::{
-    account, agents, authorize, calls, confirm, device, front, identity, keys, login, members,
-    model, models, overview, people, playground, reference, reset, second_step, sessions, setup,
+    account, agents, authorize, calls, confirm, device, front, identity, keys, login, mcp_servers,
+    members, model, models, overview, people, playground, reference, reset, second_step, sessions, setup,
     signup, team, teams, usage,
 };
 use crate::state::ConsoleState;
@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 118] = [
+static ROUTES: [PageRoute; 122] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -102,6 +102,10 @@ static ROUTES: [PageRoute; 118] = [
     route!(Session GET  "/console/usage" => usage::show),
     route!(Session GET  "/console/sessions" => sessions::show),
     route!(Session GET  "/console/agents" => agents::show),
+    route!(Session GET  "/console/mcp" => mcp_servers::show),
+    route!(Session GET  "/console/mcp/callback" => mcp_servers::callback),
+    route!(Session POST "/console/mcp/{server}/connect" => mcp_servers::connect),
+    route!(Session POST "/console/mcp/{server}/disconnect" => mcp_servers::disconnect),
     route!(Session GET  "/console/calls" => calls::list),
     route!(Session GET  "/console/calls.csv" => calls::csv),
     route!(Session GET  "/console/calls/{id}" => calls::receipt),

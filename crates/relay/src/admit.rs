@@ -4,7 +4,8 @@ use canon::{ApiError, ErrorKind, Micros, Money, SharedText};
 use catalog::ModelKind;
 use dialects::RequestFacts;
 use ledger::{
-    BudgetStatus, HoldRecord, HoldRefusal, HoldShortage, HoldTicket, KeySpending, MoneyBound,
+    BudgetStatus, HoldRecord, HoldRefusal, HoldShortage, HoldTicket, KeyBalance, KeySpending,
+    MoneyBound,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use super::media_refs::MediaRefs;
 use super::settle::{BYTES_PER_TOKEN, BoxedAccount, CallAccount};
 use super::sizing::{affordable_output, likely_input_bytes, max_cost, max_input_tokens, max_units};
 use super::{Call, route, session};
+use crate::engine::Engine;
 use config::{LiveLane, Route};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -186,11 +188,22 @@ async fn reserve(
     full: Money,
     least: impl Fn() -> Money,
 ) -> Result<HoldTicket, ApiError> {
-    let wait = call.config.money_wait;
-    match call.engine.funds.reserve(&call.key.balance, record, full, &least, wait).await {
+    let payer = (&*call.engine, &call.key.balance);
+    reserve_from(payer, call.config.money_wait, record, full, least).await
+}
+
+/// Reserves money from a balance: all of `full`, or at least `least`.
+pub(super) async fn reserve_from(
+    (engine, balance): (&Engine, &Arc<KeyBalance>),
+    wait: Duration,
+    record: Arc<HoldRecord>,
+    full: Money,
+    least: impl Fn() -> Money,
+) -> Result<HoldTicket, ApiError> {
+    match engine.funds.reserve(balance, record, full, &least, wait).await {
         Ok(ticket) => Ok(ticket),
         Err(HoldRefusal::Spent(shortage) | HoldRefusal::Held(shortage)) => {
-            Err(no_money(&shortage, least(), call.engine.clock.now()))
+            Err(no_money(&shortage, least(), engine.clock.now()))
         }
         Err(HoldRefusal::Journal(e)) => Err(cannot_account().with_log_note(e.to_string())),
         Err(HoldRefusal::Unreachable(why)) => Err(cannot_account().with_log_note(why)),

@@ -16,6 +16,7 @@ use upstream::{InFlight, SessionLanes};
 use crate::file_store::FileStore;
 use crate::funds::NodeFunds;
 use crate::large_work::HeavyWork;
+use crate::mcp::oauth::McpGrants;
 use crate::object_book::ObjectBook;
 use crate::request_id::RequestIds;
 use crate::signature_cache::SignatureCache;
@@ -38,6 +39,8 @@ pub struct Engine {
     pub signatures: SignatureCache,
     /// Objects that providers made for keys.
     pub objects: ObjectBook,
+    /// Tokens of MCP servers that people connected.
+    pub mcp_grants: Arc<McpGrants>,
     /// Counters for `/metrics`.
     pub metrics: GatewayMetrics,
     /// Exporter of ended calls.
@@ -86,7 +89,10 @@ impl Engine {
             instance,
         } = parts;
         let objects = ObjectBook::new(funds.store().clone(), tasks.clone());
+        let mcp_grants =
+            McpGrants::new(funds.store().clone(), Arc::clone(&clock), tasks.clone());
         Self {
+            mcp_grants: Arc::new(mcp_grants),
             config: ArcSwap::from_pointee(config),
             keys,
             funds,

@@ -151,6 +151,11 @@ fn read_id(text: &str) -> Option<DataKeyId> {
 }
 
 impl Store {
+    /// Returns the vault of the store.
+    pub fn vault(&self) -> Option<&Vault> {
+        self.data_keys.as_ref().map(|ring| &*ring.vault)
+    }
+
     /// Returns this store with a vault. From now on it seals bodies.
     #[must_use]
     pub fn with_vault(mut self, vault: Arc<Vault>) -> Self {

@@ -42,6 +42,7 @@ macro_rules! embedded {
             (30, "conversations", include_str!(concat!($folder, "0030_conversations.sql"))),
             (31, "sign ins", include_str!(concat!($folder, "0031_sign_ins.sql"))),
             (32, "call sessions", include_str!(concat!($folder, "0032_call_sessions.sql"))),
+            (33, "mcp grants", include_str!(concat!($folder, "0033_mcp_grants.sql"))),
         ]
     };
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
 use crate::vault::{SealedSecret, Vault, VaultError};
-use crate::{Store, StoreError, data_keys, factors, stored_config};
+use crate::{Store, StoreError, data_keys, factors, mcp_grants, stored_config};
 
 /// Rows per query.
 const ROWS_PER_QUERY: i64 = 100;
@@ -27,7 +27,7 @@ struct SealedTable {
     label: fn(&str, &str, &str) -> String,
 }
 
-const SEALED_TABLES: [SealedTable; 3] = [
+const SEALED_TABLES: [SealedTable; 5] = [
     SealedTable {
         old: "SELECT id, provider_id AS owner, place, sealed AS bytes, sealed_by FROM credentials \
             WHERE sealed_by <> $1 AND id > $2 ORDER BY id LIMIT $3",
@@ -47,9 +47,23 @@ const SEALED_TABLES: [SealedTable; 3] = [
         reseal: "UPDATE data_keys SET sealed = $3, sealed_by = $4 WHERE id = $1 AND sealed = $2",
         label: |id, _, _| data_keys::label(id),
     },
+    SealedTable {
+        old: "SELECT id, server AS owner, owner AS place, sealed AS bytes, sealed_by \
+            FROM mcp_grants WHERE sealed_by <> $1 AND id > $2 ORDER BY id LIMIT $3",
+        reseal: "UPDATE mcp_grants SET sealed = $3, sealed_by = $4 WHERE id = $1 AND sealed = $2",
+        label: mcp_grants::label,
+    },
+    SealedTable {
+        old: "SELECT server AS id, issuer AS owner, '' AS place, sealed AS bytes, sealed_by \
+            FROM mcp_clients WHERE sealed_by <> $1 AND server > $2 ORDER BY server LIMIT $3",
+        reseal: "UPDATE mcp_clients SET sealed = $3, sealed_by = $4 \
+            WHERE server = $1 AND sealed = $2",
+        label: |id, owner, _| mcp_grants::client_label(id, owner),
+    },
 ];
 const COUNT: &str = "SELECT sealed_by, COUNT(*) FROM \
     (SELECT sealed_by FROM credentials UNION ALL SELECT sealed_by FROM data_keys UNION ALL \
+     SELECT sealed_by FROM mcp_grants UNION ALL SELECT sealed_by FROM mcp_clients UNION ALL \
      SELECT sealed_by FROM factors WHERE sealed_by IS NOT NULL) AS sealed \
     GROUP BY sealed_by ORDER BY sealed_by";
 

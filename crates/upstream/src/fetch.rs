@@ -10,7 +10,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName,
     LOCATION, USER_AGENT,
 };
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -225,11 +225,24 @@ impl MediaFetcher {
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<FetchReply, FetchError> {
+        self.open(Method::POST, address, headers, body).await
+    }
+
+    /// Sends a request with JSON, or with the type that the headers name, and returns the answer as it
+    /// arrives, by the rules of [`Self::open_post`].
+    pub async fn open(
+        &self,
+        method: Method,
+        address: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<FetchReply, FetchError> {
         let mut target = self.guard.check(address).map_err(|NotPublic| FetchError::NotPublic)?;
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         let permit = permit.map_err(|_| FetchError::Busy)?;
         for _ in 0..=MAX_REDIRECTS {
-            let mut request = with_target_headers(Request::post(path_and_query(&target)), &target)
+            let started = Request::builder().method(&method).uri(path_and_query(&target));
+            let mut request = with_target_headers(started, &target)
                 .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
                 .header(ACCEPT_ENCODING, HeaderValue::from_static("identity"))
                 .body(Full::new(body.clone()))

@@ -14,6 +14,7 @@ mod key_form;
 mod key_scope_fields;
 pub(crate) mod keys;
 pub(crate) mod login;
+pub(crate) mod mcp_servers;
 pub(crate) mod members;
 pub(crate) mod model;
 pub(crate) mod models;

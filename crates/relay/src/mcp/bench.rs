@@ -64,6 +64,8 @@ pub(super) struct NamedServer {
     pub(super) approval: ToolFilter,
     /// Tools that an earlier answer listed. The server is not asked again.
     pub(super) known: Option<Vec<McpTool>>,
+    /// Server of the operator; `None` for one that the caller named by its address.
+    pub(super) offered: Option<Arc<McpServerSettings>>,
 }
 
 /// Server with its tools.
@@ -75,6 +77,7 @@ pub(super) struct BenchServer {
     approval: ToolFilter,
     client: McpClient,
     is_connected: bool,
+    offered: Option<Arc<McpServerSettings>>,
 }
 
 /// Tools of all servers of one call. Only tools that are listed here are ever called.
@@ -164,6 +167,12 @@ impl ToolBench {
         Some(BenchTool { label: &server.label, name: &tool.name, needs_approval })
     }
 
+    /// Returns the server of the operator behind a function.
+    pub(super) fn offered_server(&self, function: &str) -> Option<&Arc<McpServerSettings>> {
+        let place = self.functions.get(function)?;
+        self.servers.get(place.server)?.offered.as_ref()
+    }
+
     /// Returns the function of a tool. That of a tool that is not offered any more is not called.
     pub(super) fn function_of(&self, label: &str, tool: &str) -> String {
         let server = self.servers.iter().position(|server| server.label == label);
@@ -210,22 +219,24 @@ impl ToolBench {
 }
 
 async fn open_server(server: NamedServer) -> Result<BenchServer, ApiError> {
-    let NamedServer { label, path, endpoint, allowed, approval, known } = server;
+    let NamedServer { label, path, endpoint, allowed, approval, known, offered } = server;
     let mut client = McpClient::new(endpoint);
     let is_allowed = |tool: &McpTool| allowed.iter().all(|rule| rule.selects(tool));
-    if let Some(known) = known {
-        let tools = known.into_iter().filter(is_allowed).collect();
-        let is_listed = false;
-        return Ok(BenchServer { label, tools, is_listed, approval, client, is_connected: false });
-    }
-    let listed = client.list_tools(is_allowed).await;
-    let tools = listed.map_err(|error| {
+    let unknown = |error: McpError| {
         note_failure(&label, &error);
         let message =
             format!("the tools of the MCP server `{}` are not known: {error}", shown(&label));
         ApiError::invalid(&path, message).with_code(LIST_FAILED_CODE)
-    })?;
-    Ok(BenchServer { label, tools, is_listed: true, approval, client, is_connected: true })
+    };
+    if let Some(known) = known {
+        client.check_sign_in().await.map_err(unknown)?;
+        let tools = known.into_iter().filter(is_allowed).collect();
+        let (is_listed, is_connected) = (false, false);
+        return Ok(BenchServer { label, tools, is_listed, approval, client, is_connected, offered });
+    }
+    let tools = client.list_tools(is_allowed).await.map_err(unknown)?;
+    let (is_listed, is_connected) = (true, true);
+    Ok(BenchServer { label, tools, is_listed, approval, client, is_connected, offered })
 }
 
 fn note_failure(label: &str, error: &McpError) {
@@ -250,6 +261,8 @@ fn failure(label: &str, error: &McpError) -> ToolOutcome {
         | McpError::Busy
         | McpError::Timeout
         | McpError::Unreachable(_)
+        | McpError::NotConnected { .. }
+        | McpError::SignInEnded { .. }
         | McpError::Unusable(_) => {
             json!({ "type": "mcp_protocol_error", "code": -32000, "message": error.to_string() })
         }

@@ -7,12 +7,15 @@
 use bytes::{Bytes, BytesMut};
 use canon::ApiError;
 use dialects::SseDecoder;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 use upstream::{FetchError, FetchReply, MediaFetcher};
+
+use super::oauth::McpTokenSource;
 
 /// Version of the protocol without sessions.
 pub const STATELESS_VERSION: &str = "2026-07-28";
@@ -23,6 +26,8 @@ pub const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 /// Capabilities of the client in `_meta`.
 pub const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 const CLIENT_INFO_KEY: &str = "io.modelcontextprotocol/clientInfo";
+/// Status of a token that is not accepted.
+const UNAUTHORIZED: u16 = 401;
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Largest answer of a server.
@@ -52,6 +57,20 @@ pub enum McpError {
     Unreachable(String),
     /// The server answered with this HTTP status.
     Status(u16),
+    /// Nobody connected the server for this caller.
+    NotConnected {
+        /// Name of the server.
+        server: String,
+        /// Address of the page that connects it.
+        page: String,
+    },
+    /// The server was connected, and does not accept the sign-in any more.
+    SignInEnded {
+        /// Name of the server.
+        server: String,
+        /// Address of the page that connects it.
+        page: String,
+    },
     /// The server answered with an error of JSON-RPC.
     Protocol {
         /// Code of the error.
@@ -72,6 +91,12 @@ impl fmt::Display for McpError {
             Self::Busy => f.write_str("too many servers are asked at this moment"),
             Self::Timeout => f.write_str("it did not answer in time"),
             Self::Unreachable(_) => f.write_str("it could not be reached"),
+            Self::NotConnected { server, page } => {
+                write!(f, "it is not connected; connect `{server}` at {page}")
+            }
+            Self::SignInEnded { server, page } => {
+                write!(f, "its sign-in has ended; connect `{server}` again at {page}")
+            }
             Self::Status(401 | 403) => f.write_str("it refused the authorization"),
             Self::Status(status) => write!(f, "it answered with the HTTP status {status}"),
             Self::Protocol { code, message, .. } => {
@@ -126,6 +151,8 @@ pub struct McpEndpoint {
     pub headers: HeaderMap,
     /// Time for one request.
     pub timeout: Duration,
+    /// Source of the token of a server that people connect.
+    pub tokens: Option<McpTokenSource>,
 }
 
 /// Conversation with one server.
@@ -321,7 +348,27 @@ impl McpClient {
                 }
             }
         }
+        let Some(tokens) = &self.endpoint.tokens else {
+            return Ok(fetcher.open_post(url, &headers, body).await?);
+        };
+        let bearer = tokens.bearer(None).await?;
+        headers.insert(AUTHORIZATION, bearer.header);
+        let reply = fetcher.open_post(url, &headers, body.clone()).await?;
+        if reply.status() != UNAUTHORIZED {
+            return Ok(reply);
+        }
+        // The server ended the token before its time, and has not worked on the request.
+        let bearer = tokens.bearer(Some(bearer.version)).await?;
+        headers.insert(AUTHORIZATION, bearer.header);
         Ok(fetcher.open_post(url, &headers, body).await?)
+    }
+
+    /// Fails if people connect the server and nobody has done so for this caller.
+    pub async fn check_sign_in(&self) -> Result<(), McpError> {
+        match &self.endpoint.tokens {
+            Some(tokens) => tokens.bearer(None).await.map(|_| ()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -349,9 +396,12 @@ const fn is_other_era(error: &McpError) -> bool {
     match error {
         McpError::Status(status) => matches!(status, 400 | 404 | 405 | 406 | 422),
         McpError::Protocol { .. } | McpError::Unusable(_) => true,
-        McpError::NotPublic | McpError::Busy | McpError::Timeout | McpError::Unreachable(_) => {
-            false
-        }
+        McpError::NotPublic
+        | McpError::Busy
+        | McpError::Timeout
+        | McpError::Unreachable(_)
+        | McpError::NotConnected { .. }
+        | McpError::SignInEnded { .. } => false,
     }
 }
 

@@ -141,7 +141,7 @@ fn read_server(
     };
     let known = pinned.or_else(earlier).map(|tools| known_tools(tools));
     let approval = ToolFilter::none();
-    Ok(NamedServer { label, path, endpoint, allowed, approval, known })
+    Ok(NamedServer { label, path, endpoint, allowed, approval, known, offered: None })
 }
 
 fn known_tools(tools: &[Value]) -> Vec<McpTool> {

@@ -11,6 +11,8 @@ mod messages;
 mod messages_history;
 mod named_servers;
 mod native;
+pub mod oauth;
+mod paid_call;
 mod responses;
 mod responses_history;
 mod responses_request;
@@ -19,6 +21,7 @@ mod turns;
 
 pub use client::{McpClient, McpEndpoint, McpError, McpTool};
 pub use named_servers::offered_endpoint;
+pub use paid_call::PaidToolCall;
 pub(super) use turns::serve;
 
 use canon::{NeedKind, ToolKind};

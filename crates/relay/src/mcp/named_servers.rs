@@ -9,7 +9,9 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 
 use super::client::McpEndpoint;
+use super::oauth::McpTokenSource;
 use crate::call::Call;
+use crate::engine::Engine;
 
 /// Headers of one server.
 const MAX_HEADERS: usize = 32;
@@ -47,6 +49,7 @@ pub(super) fn remote_endpoint(
         url: url.to_owned(),
         headers,
         timeout: settings.timeout,
+        tokens: None,
     })
 }
 
@@ -65,13 +68,19 @@ pub(super) fn offered_server<'c>(
     })
 }
 
-/// Returns the endpoint of a server of the operator.
-pub fn offered_endpoint(settings: &config::McpSettings, server: &McpServerSettings) -> McpEndpoint {
+/// Returns the endpoint of a server of the operator, for keys of this account.
+pub fn offered_endpoint(
+    (engine, config): (&Engine, &config::Config),
+    server: &Arc<McpServerSettings>,
+    account_id: &str,
+) -> McpEndpoint {
+    let caller = (account_id, config.public_url.as_str());
     McpEndpoint {
         fetcher: server.fetcher.clone(),
         url: server.url.clone(),
         headers: server.headers.clone(),
-        timeout: settings.timeout,
+        timeout: config.mcp.timeout,
+        tokens: McpTokenSource::new(&engine.mcp_grants, server, caller),
     }
 }
 

@@ -88,6 +88,7 @@ fn read_server(call: &Call, server: &Value, path: &str) -> Result<NamedServer, A
         allowed: Vec::new(),
         approval: ToolFilter::none(),
         known: None,
+        offered: None,
     })
 }
 

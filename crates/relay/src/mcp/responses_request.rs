@@ -1,6 +1,7 @@
 //! Request of the responses format: its servers, and their tools as functions.
 
 use canon::ApiError;
+use http::header::AUTHORIZATION;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub(super) fn read_server(
     add_token(&mut headers, tool.get("authorization"), &field("authorization"))?;
     let mut allowed = vec![read_filter(tool.get("allowed_tools"), &field("allowed_tools"))?];
     let approval = read_approval(tool.get("require_approval"), &field("require_approval"))?;
-    let (endpoint, path) = match (text(tool, "server_url"), text(tool, "connector_id")) {
+    let (endpoint, path, offered) = match (text(tool, "server_url"), text(tool, "connector_id")) {
         ("", "") => {
             let path = field("server_url");
             let message = format!("`{path}` is missing: it is the address of the MCP server");
@@ -44,14 +45,18 @@ pub(super) fn read_server(
             let path = field("connector_id");
             let server = offered_server(call, &path, connector)?;
             allowed.push(ToolFilter::Offered(Arc::clone(server)));
-            let mut endpoint = offered_endpoint(&call.config.mcp, server);
+            let (parts, account) = ((&*call.engine, &*call.config), &call.key.record.account_id);
+            let mut endpoint = offered_endpoint(parts, server, account);
             // The caller's own token takes the place of the operator's.
+            if headers.contains_key(AUTHORIZATION) {
+                endpoint.tokens = None;
+            }
             endpoint.headers.extend(headers);
-            (endpoint, path)
+            (endpoint, path, Some(Arc::clone(server)))
         }
         (url, _) => {
             let path = field("server_url");
-            (remote_endpoint(call, &path, url, headers)?, path)
+            (remote_endpoint(call, &path, url, headers)?, path, None)
         }
     };
     let known = input
@@ -59,7 +64,7 @@ pub(super) fn read_server(
         .rev()
         .find(|item| text(item, "type") == "mcp_list_tools" && text(item, "server_label") == label);
     let known = known.and_then(known_tools);
-    Ok(NamedServer { label, path, endpoint, allowed, approval, known })
+    Ok(NamedServer { label, path, endpoint, allowed, approval, known, offered })
 }
 
 /// Refuses servers among the tools of items, which a later turn may have lost.

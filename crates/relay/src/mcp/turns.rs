@@ -10,7 +10,8 @@ use transport::{ServerBody, ServerReply};
 
 use super::bench::{ToolBench, ToolOutcome};
 use super::event_body::{EventSink, event_body};
-use super::turn_format::{TurnEnd, TurnFormat};
+use super::paid_call::PaidToolCall;
+use super::turn_format::{FunctionUse, TurnEnd, TurnFormat};
 use super::{messages, native, responses};
 use crate::call::Call;
 use crate::reply::event_reply;
@@ -23,6 +24,8 @@ const MAX_TURNS: usize = 64;
 const MAX_REPLY_BYTES: usize = 64 << 20;
 /// Ids of the turns, each of which has a receipt.
 const TURNS_HEADER: &str = "x-portunus-turns";
+/// Ids of the calls of servers of the operator, each of which has a receipt.
+const TOOL_CALLS_HEADER: &str = "x-portunus-tool-calls";
 
 /// Request with its servers asked.
 pub(super) struct OpenedTurns {
@@ -58,6 +61,7 @@ pub(crate) async fn serve(call: Arc<Call>) -> Result<ServerReply, ApiError> {
         calls_left: opened.max_calls,
         may_call: true,
         ids: Vec::new(),
+        tool_ids: Vec::new(),
         cost: None,
     };
     let mut early = Vec::new();
@@ -83,7 +87,9 @@ struct TurnLoop {
     /// False if the model must answer without tools in the current turn.
     may_call: bool,
     ids: Vec<Arc<str>>,
-    /// Cost of the turns that told theirs.
+    /// Ids of the calls of servers of the operator.
+    tool_ids: Vec<Arc<str>>,
+    /// Cost of the turns that told theirs, and of calls of tools.
     cost: Option<Money>,
 }
 
@@ -91,10 +97,33 @@ impl TurnLoop {
     /// Makes the calls that the caller approved.
     async fn run_approved(&mut self, out: &mut Vec<u8>) {
         for approved in self.format.approved() {
-            let outcome = self.bench.call(&approved.function, &approved.arguments).await;
+            let outcome = self.call_tool(&approved).await;
             self.calls_left = self.calls_left.saturating_sub(1);
             self.format.add_outcome(&self.bench, &approved, outcome, out);
         }
+    }
+
+    /// Calls a tool. The price of a server of the operator is reserved before, and a key that cannot pay it
+    /// makes no call.
+    async fn call_tool(&mut self, used: &FunctionUse) -> ToolOutcome {
+        let Some(server) = self.bench.offered_server(&used.function).cloned() else {
+            return self.bench.call(&used.function, &used.arguments).await;
+        };
+        let call = &self.call;
+        let id = call.engine.request_ids.next_id(call.engine.clock.now());
+        let session = call.named_session().cloned().unwrap_or_default();
+        let parts = (&*call.engine, &*call.config);
+        let reserved = PaidToolCall::reserve(parts, &call.key, &server, (&id, session)).await;
+        let paid = match reserved {
+            Ok(paid) => paid,
+            Err(error) => return ToolOutcome::refused(&error.to_string()),
+        };
+        paid.note_sent();
+        let outcome = self.bench.call(&used.function, &used.arguments).await;
+        let cost = paid.settle(outcome.error.is_none()).await;
+        self.cost = self.cost.unwrap_or_default().checked_add(cost);
+        self.tool_ids.push(id);
+        outcome
     }
 
     /// Starts the next turn, a call of its own with the current key.
@@ -154,6 +183,9 @@ impl TurnLoop {
             cost.with_text(|text| whole.headers.insert("x-portunus-cost", text.as_bytes()));
         }
         whole.headers.insert(TURNS_HEADER, self.ids.join(",").as_bytes());
+        if !self.tool_ids.is_empty() {
+            whole.headers.insert(TOOL_CALLS_HEADER, self.tool_ids.join(",").as_bytes());
+        }
         Ok(whole)
     }
 
@@ -216,7 +248,7 @@ impl TurnLoop {
                     self.calls_left = left;
                     // A key that was revoked meanwhile calls nothing any more.
                     self.call.engine.keys.still_live(&self.call.key)?;
-                    self.bench.call(&used.function, &used.arguments).await
+                    self.call_tool(used).await
                 }
                 None => {
                     ToolOutcome::refused("the limit `max_tool_calls` of the request is reached")

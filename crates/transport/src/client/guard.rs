@@ -130,6 +130,13 @@ impl AddressGuard {
         self
     }
 
+    /// Allows another host, on one port or on all.
+    pub fn allowing_host(mut self, entry: &str) -> Result<Self, AllowListError> {
+        let host = parse_allowed_host(entry).ok_or_else(|| AllowListError(entry.to_owned()))?;
+        self.allowed_hosts.push(host);
+        Ok(self)
+    }
+
     /// Replaces the ports of public URLs.
     #[must_use]
     pub fn with_ports(self, ports: Vec<u16>) -> Self {

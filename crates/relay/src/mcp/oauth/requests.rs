@@ -1,0 +1,142 @@
+//! Requests to authorization servers. Answers are small, and nothing in them is trusted or logged.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::time::Duration;
+use upstream::{FetchError, MediaFetcher};
+
+/// Time for one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest answer.
+const MAX_ANSWER_BYTES: usize = 256 << 10;
+/// Longest error code that is repeated.
+const MAX_CODE_BYTES: usize = 64;
+
+/// Failure of a step with an authorization server. It never holds a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OAuthError {
+    /// The address of this part must not be asked.
+    NotPublic(&'static str),
+    /// The server could not be reached. The reason is for the log only.
+    Unreachable(String),
+    /// The server answered with this status where metadata was asked for.
+    Status(u16),
+    /// The server refused, with this code of OAuth.
+    Refused(String),
+    /// The answer breaks a rule.
+    Unusable(&'static str),
+}
+
+impl fmt::Display for OAuthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPublic(part) => {
+                write!(f, "the address of its {part} must be a public HTTPS address")
+            }
+            Self::Unreachable(_) => f.write_str("its authorization server could not be reached"),
+            Self::Status(status) => {
+                write!(f, "its authorization server answered with the HTTP status {status}")
+            }
+            Self::Refused(code) => write!(f, "its authorization server refused: {code}"),
+            Self::Unusable(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Answer with a JSON object, or with another body that is not read.
+pub(super) struct OAuthAnswer {
+    pub(super) status: u16,
+    pub(super) challenge: Option<String>,
+    pub(super) body: Option<Map<String, Value>>,
+}
+
+/// Sends a request. `part` names the address in errors.
+pub(super) async fn send(
+    fetcher: &MediaFetcher,
+    method: Method,
+    (part, url): (&'static str, &str),
+    mut headers: HeaderMap,
+    body: Bytes,
+) -> Result<OAuthAnswer, OAuthError> {
+    headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
+    let exchange = async {
+        let mut reply = fetcher.open(method, url, &headers, body).await?;
+        let status = reply.status();
+        let challenge = reply.header("www-authenticate").map(str::to_owned);
+        let mut read = BytesMut::new();
+        while let Some(piece) = reply.next_piece().await? {
+            if read.len() + piece.len() > MAX_ANSWER_BYTES {
+                return Ok(OAuthAnswer { status, challenge, body: None });
+            }
+            read.extend_from_slice(&piece);
+        }
+        let body = dialects::json::read_bytes::<Map<String, Value>>(&read).ok();
+        Ok(OAuthAnswer { status, challenge, body })
+    };
+    match tokio::time::timeout(REQUEST_TIMEOUT, exchange).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(FetchError::NotPublic)) => Err(OAuthError::NotPublic(part)),
+        Ok(Err(FetchError::Busy)) => Err(OAuthError::Unreachable("too many requests".to_owned())),
+        Ok(Err(FetchError::Failed(why))) => Err(OAuthError::Unreachable(why)),
+        Err(_) => Err(OAuthError::Unreachable("it took too long".to_owned())),
+    }
+}
+
+/// Reads metadata; `None` if there is none at this address.
+pub(super) async fn get_metadata(
+    fetcher: &MediaFetcher,
+    part: &'static str,
+    url: &str,
+) -> Result<Option<Map<String, Value>>, OAuthError> {
+    let answer = send(fetcher, Method::GET, (part, url), HeaderMap::new(), Bytes::new()).await?;
+    match answer {
+        OAuthAnswer { status: 200, body, .. } => Ok(body),
+        OAuthAnswer { status: 400..=499, .. } => Ok(None),
+        OAuthAnswer { status, .. } => Err(OAuthError::Status(status)),
+    }
+}
+
+/// Posts a form to an authorization server and returns the object that it answers with.
+pub(super) async fn post_form(
+    fetcher: &MediaFetcher,
+    place: (&'static str, &str),
+    authorization: Option<HeaderValue>,
+    fields: &[(&str, &str)],
+) -> Result<Map<String, Value>, OAuthError> {
+    let mut headers = HeaderMap::new();
+    let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+    headers.insert(CONTENT_TYPE, form);
+    if let Some(authorization) = authorization {
+        headers.insert(AUTHORIZATION, authorization);
+    }
+    let encoded = fields.iter().map(|(name, value)| format!("{name}={}", escape(value)));
+    let body = encoded.collect::<Vec<_>>().join("&");
+    read_object(send(fetcher, Method::POST, place, headers, Bytes::from(body)).await?)
+}
+
+/// Returns the object of a successful answer, or the error code (RFC 6749, section 5.2).
+pub(super) fn read_object(answer: OAuthAnswer) -> Result<Map<String, Value>, OAuthError> {
+    let OAuthAnswer { status, body, challenge: _ } = answer;
+    let body = body.unwrap_or_default();
+    match body.get("error").and_then(Value::as_str) {
+        // Some servers answer an error with 200.
+        Some(code) if status < 500 => Err(OAuthError::Refused(shown_code(code))),
+        None if (200..=299).contains(&status) => Ok(body),
+        Some(_) | None => Err(OAuthError::Status(status)),
+    }
+}
+
+/// Returns a code without letters that no code has (RFC 6749, section 5.2).
+fn shown_code(code: &str) -> String {
+    let is_letter = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    code.chars().filter(is_letter).take(MAX_CODE_BYTES).collect()
+}
+
+/// Returns a value as a form or a query has it.
+pub(super) fn escape(value: &str) -> String {
+    utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
+}
