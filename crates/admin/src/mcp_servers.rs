@@ -196,12 +196,8 @@ impl Admin {
             AdminError::Conflict(format!("the settings of `{name}` have changed; begin again"))
         })?;
         let redirect = self.mcp_redirect();
-        let answer = oauth::exchange_code(
-            &oauth.fetcher,
-            &authority,
-            &client,
-            (code, &verifier, &redirect),
-        );
+        let answer =
+            oauth::exchange_code(&oauth.fetcher, &authority, &client, (code, &verifier, &redirect));
         let answer = match answer.await {
             Ok(answer) => answer,
             Err(error) => {

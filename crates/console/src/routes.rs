@@ -18,8 +18,8 @@ use crate::pages::admin::{
 };
 use crate::pages::{
     account, agents, authorize, calls, confirm, device, front, identity, keys, login, mcp_servers,
-    members, model, models, overview, people, playground, reference, reset, second_step, sessions, setup,
-    signup, team, teams, usage,
+    members, model, models, overview, people, playground, reference, reset, second_step, sessions,
+    setup, signup, team, teams, usage,
 };
 use crate::state::ConsoleState;
 use crate::{ConsoleHost, assets, error_page, form, guard, layout, links, urls};

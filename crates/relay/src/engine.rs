@@ -89,8 +89,7 @@ impl Engine {
             instance,
         } = parts;
         let objects = ObjectBook::new(funds.store().clone(), tasks.clone());
-        let mcp_grants =
-            McpGrants::new(funds.store().clone(), Arc::clone(&clock), tasks.clone());
+        let mcp_grants = McpGrants::new(funds.store().clone(), Arc::clone(&clock), tasks.clone());
         Self {
             mcp_grants: Arc::new(mcp_grants),
             config: ArcSwap::from_pointee(config),

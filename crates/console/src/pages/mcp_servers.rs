@@ -58,7 +58,7 @@ fn table(servers: &[McpServerView], user: &SignedInUser) -> Markup {
                     th scope="col" { "State" }
                     th scope="col" { "Connected for" }
                     th.num scope="col" { "Price of a call" }
-                    th scope="col" { span.hidden { "Actions" } }
+                    th scope="col" { span.unseen { "Actions" } }
                 } }
                 tbody {
                     @for server in servers { (line(server, user)) }
@@ -70,9 +70,8 @@ fn table(servers: &[McpServerView], user: &SignedInUser) -> Markup {
 
 fn line(server: &McpServerView, user: &SignedInUser) -> Markup {
     let McpServerView { name, holder, connection, connected_at, may_connect, price } = server;
-    let path = |action: &str| {
-        user.path_for(&format!("{PAGE_PATH}/{}/{action}", urls::escape_value(name)))
-    };
+    let path =
+        |action: &str| user.path_for(&format!("{PAGE_PATH}/{}/{action}", urls::escape_value(name)));
     html! {
         tr {
             td data-label="Server" { bdi { (name) } }
@@ -135,12 +134,12 @@ pub(crate) async fn connect(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let Path(name) = name.map_err(|_| PageError::NotFound)?;
-    let begun = state.host.admin().begin_mcp_sign_in(&user.actor(), user.owner_id(), &name);
-    let McpSignInStart { url, state: word, pending } = begun.await?;
+    let actor = user.actor();
+    let begun = state.host.admin().begin_mcp_sign_in(&actor, user.owner_id(), &name).await?;
+    let McpSignInStart { url, state: word, pending } = begun;
     let cookie = random::random_token().map_err(|_| PageError::Internal)?;
     let next = user.path_for(PAGE_PATH);
-    let note =
-        LinkData { mcp: Some(Box::new(pending)), next: Some(next), ..LinkData::default() };
+    let note = LinkData { mcp: Some(Box::new(pending)), next: Some(next), ..LinkData::default() };
     let (hash, life) = (flow_hash(&word, &cookie), LINK_LIFETIMES.sign_in_step);
     links::add(&state, hash, LinkPurpose::Return, Some(&user.account.id), &note, life).await?;
     let mut response = forward_page(&name, &url);

@@ -3,7 +3,7 @@
 use config::{Config, LoadOptions};
 use std::path::{Path, PathBuf};
 
-fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
+pub(crate) fn read(text: &str, env: &[(&str, &str)]) -> Result<Config, String> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let given =
         LoadOptions { file: None, listen_address: None, data_folder: PathBuf::from("data") };

@@ -43,6 +43,8 @@ mod large_bodies;
 mod limits;
 mod losses;
 mod mcp;
+mod mcp_oauth;
+mod mcp_prices;
 mod media_urls;
 mod money;
 #[cfg(feature = "node-tests")]

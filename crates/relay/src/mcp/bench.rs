@@ -232,7 +232,15 @@ async fn open_server(server: NamedServer) -> Result<BenchServer, ApiError> {
         client.check_sign_in().await.map_err(unknown)?;
         let tools = known.into_iter().filter(is_allowed).collect();
         let (is_listed, is_connected) = (false, false);
-        return Ok(BenchServer { label, tools, is_listed, approval, client, is_connected, offered });
+        return Ok(BenchServer {
+            label,
+            tools,
+            is_listed,
+            approval,
+            client,
+            is_connected,
+            offered,
+        });
     }
     let tools = client.list_tools(is_allowed).await.map_err(unknown)?;
     let (is_listed, is_connected) = (true, true);

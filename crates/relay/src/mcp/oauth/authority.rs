@@ -79,11 +79,7 @@ pub async fn discover(
 }
 
 /// Checks an address that another server names. `part` names it in errors.
-fn check(
-    fetcher: &MediaFetcher,
-    part: &'static str,
-    url: &str,
-) -> Result<FetchTarget, OAuthError> {
+fn check(fetcher: &MediaFetcher, part: &'static str, url: &str) -> Result<FetchTarget, OAuthError> {
     fetcher.guard().check(url).map_err(|_| OAuthError::NotPublic(part))
 }
 
@@ -215,7 +211,8 @@ fn read_authority(
         Some(url) => check(fetcher, part, &url).map(|_| Some(url)),
         None => Ok(None),
     };
-    let incomplete = OAuthError::Unusable("the metadata of its authorization server lack an address");
+    let incomplete =
+        OAuthError::Unusable("the metadata of its authorization server lack an address");
     let page = address("sign-in page", "authorization_endpoint")?;
     let tokens = address("token endpoint", "token_endpoint")?;
     let (Some(authorization_endpoint), Some(token_endpoint)) = (page, tokens) else {
