@@ -68,7 +68,7 @@ async fn a_call_costs_its_price_within_the_cap() {
     let before = server.requests().len();
     let got = call(&gateway, &key).await;
     assert_eq!(got.status, 429, "{}", got.text());
-    assert_eq!(got.json()["error"]["code"], "insufficient_quota", "{}", got.text());
+    assert_eq!(got.json()["code"], "insufficient_quota", "{}", got.text());
     assert_eq!(server.requests().len(), before, "no server is asked");
     assert_eq!(spent(&gateway, &key).await, "0.002000000");
     let (checks, _) = gateway.app.store.verify().await.unwrap();
