@@ -497,3 +497,46 @@ async fn a_server_of_an_earlier_version_gets_a_handshake() {
         assert!(later.head.contains("mcp-protocol-version: 2025-06-18"), "{}", later.head);
     }
 }
+
+/// A picture of one point.
+const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+#[tokio::test]
+async fn images_of_results_are_shown_to_models_that_take_them() {
+    let picture = rpc(&json!({ "content": [
+        { "type": "text", "text": "The map" },
+        { "type": "image", "mimeType": "image/png", "data": PICTURE },
+        { "type": "image", "mimeType": "image/tiff", "data": PICTURE },
+        { "type": "audio", "mimeType": "audio/wav", "data": PICTURE },
+    ] }));
+    for (input, is_shown) in [("[\"text\", \"image\"]", true), ("[\"text\"]", false)] {
+        let model = ScriptedProvider::start(Vec::new()).await;
+        let config =
+            model.config("chat").replace("[models.m]", &format!("[models.m]\ninput = {input}"));
+        let gateway = gateway(&config).await;
+        let server = ScriptedProvider::start(Vec::new()).await;
+        let transport = json!({ "url": server.url });
+        let native = json!({
+            "contents": [{ "role": "user", "parts": [{ "text": QUESTION }] }],
+            "tools": [{ "mcpServers": [{ "name": "wx", "streamableHttpTransport": transport }] }],
+        });
+        for (path, request) in [
+            ("/v1/responses", responses_request("m", &server, false)),
+            ("/v1/messages", messages_request("m", &server, false)),
+            ("/v1beta/models/m:generateContent", native),
+        ] {
+            model.set_answers(vec![
+                model_calls(&["wx__get_weather"]),
+                testkit::chat_reply("done", 5, 5),
+            ]);
+            server.set_answers(vec![listing(), picture.clone()]);
+            let got = gateway.post(path, &request).send().await;
+            assert_eq!(got.status, 200, "{path}: {}", got.text());
+            let asked = model.requests().last().unwrap().json().to_string();
+            assert_eq!(asked.matches(PICTURE).count(), usize::from(is_shown), "{path}: {asked}");
+            assert!(asked.contains("The map"), "{path}: {asked}");
+            let hidden = if is_shown { 2 } else { 3 };
+            assert_eq!(asked.matches("not shown]").count(), hidden, "{path}: {asked}");
+        }
+    }
+}

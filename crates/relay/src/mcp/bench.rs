@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::client::{McpClient, McpEndpoint, McpError, McpTool};
+use super::tool_outcome::ToolOutcome;
 
 /// Servers of one request.
 pub(super) const MAX_SERVERS: usize = 20;
@@ -84,6 +85,8 @@ pub(super) struct BenchServer {
 #[derive(Default)]
 pub(super) struct ToolBench {
     pub(super) servers: Vec<BenchServer>,
+    /// True if results show their images to the model.
+    pub(super) shows_images: bool,
     functions: HashMap<String, BenchPlace>,
     names: HashMap<(usize, String), String>,
 }
@@ -100,23 +103,6 @@ pub(super) struct BenchTool<'b> {
     pub(super) label: &'b str,
     pub(super) name: &'b str,
     pub(super) needs_approval: bool,
-}
-
-/// Result of a call.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ToolOutcome {
-    /// Text for the model.
-    pub(super) text: String,
-    /// Reason of the failure in the words of the responses format, if it failed.
-    pub(super) error: Option<Value>,
-}
-
-impl ToolOutcome {
-    /// Failure of the call itself, not of its server.
-    pub(super) fn refused(why: &str) -> Self {
-        let error = json!({ "type": "mcp_protocol_error", "code": -32602, "message": why });
-        Self { text: why.to_owned(), error: Some(error) }
-    }
 }
 
 impl ToolBench {
@@ -212,7 +198,7 @@ impl ToolBench {
             server.is_connected = true;
         }
         match server.client.call_tool(&tool.name, Value::Object(arguments)).await {
-            Ok(result) => read_result(&result),
+            Ok(result) => ToolOutcome::read(&result, self.shows_images),
             Err(error) => failure(&server.label, &error),
         }
     }
@@ -276,43 +262,7 @@ fn failure(label: &str, error: &McpError) -> ToolOutcome {
         }
     };
     let text = format!("The tool failed: the server `{}` cannot be used, {error}.", shown(label));
-    ToolOutcome { text, error: Some(error_value) }
-}
-
-/// Reads the result of a tool.
-fn read_result(result: &Map<String, Value>) -> ToolOutcome {
-    if result.get("resultType").and_then(Value::as_str) == Some("input_required") {
-        return ToolOutcome::refused("the tool asks for more input, which cannot be given here");
-    }
-    let content = result.get("content").and_then(Value::as_array);
-    let mut texts: Vec<String> = content.into_iter().flatten().map(content_text).collect();
-    if texts.is_empty()
-        && let Some(structured) = result.get("structuredContent")
-    {
-        texts.push(structured.to_string());
-    }
-    let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
-    let error = is_error
-        .then(|| json!({ "type": "mcp_tool_execution_error", "content": result.get("content") }));
-    ToolOutcome { text: texts.join("\n"), error }
-}
-
-/// Returns one part of a result as text. Media are named, not sent: their formats differ by model.
-fn content_text(part: &Value) -> String {
-    let word = |name: &str| part.get(name).and_then(Value::as_str);
-    match word("type") {
-        Some("text") => word("text").unwrap_or_default().to_owned(),
-        Some(kind @ ("image" | "audio")) => {
-            let bytes = word("data").map_or(0, |data| data.len() / 4 * 3);
-            let mime = word("mimeType").unwrap_or("unknown type");
-            format!("[{kind} of {bytes} bytes, {mime}, not shown]")
-        }
-        Some("resource") => {
-            let text = part.pointer("/resource/text").and_then(Value::as_str);
-            text.map_or_else(|| part.to_string(), str::to_owned)
-        }
-        Some(_) | None => part.to_string(),
-    }
+    ToolOutcome { text, images: Vec::new(), error: Some(error_value) }
 }
 
 /// Returns the name of a function for a tool, of letters that all formats take.

@@ -8,10 +8,11 @@ use http::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-use super::bench::{NamedServer, ToolBench, ToolFilter, ToolOutcome};
+use super::bench::{NamedServer, ToolBench, ToolFilter};
 use super::client::McpTool;
 use super::messages_history::lower_history;
 use super::named_servers::{add_token, remote_endpoint};
+use super::tool_outcome::{ToolImage, ToolOutcome};
 use super::turn_format::{
     FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text, write_event,
 };
@@ -452,12 +453,17 @@ impl TurnFormat for MessagesTurns {
         outcome: ToolOutcome,
         out: &mut Vec<u8>,
     ) {
-        let ToolOutcome { text, error } = outcome;
+        let ToolOutcome { text, images, error } = outcome;
         let content = json!([{ "type": "text", "text": text }]);
         let is_error = error.is_some();
+        let shown = images.into_iter().map(|ToolImage { mime, data }| {
+            let source = json!({ "type": "base64", "media_type": mime, "data": data });
+            json!({ "type": "image", "source": source })
+        });
+        let texts = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
+        let result: Vec<Value> = texts.into_iter().chain(shown).collect();
         self.results.push(json!({
-            "type": "tool_result", "tool_use_id": call.id, "is_error": is_error,
-            "content": if text.is_empty() { json!([]) } else { content.clone() },
+            "type": "tool_result", "tool_use_id": call.id, "is_error": is_error, "content": result,
         }));
         let block = json!({
             "type": "mcp_tool_result", "tool_use_id": self.turn.shown.get(&call.id), "is_error": is_error,

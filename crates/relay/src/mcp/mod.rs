@@ -16,6 +16,7 @@ mod paid_call;
 mod responses;
 mod responses_history;
 mod responses_request;
+mod tool_outcome;
 mod turn_format;
 mod turns;
 

@@ -5,8 +5,9 @@ use canon::{ApiError, ErrorKind};
 use dialects::StreamFrame;
 use serde_json::{Map, Value, json};
 
-use super::bench::{NamedServer, ToolBench, ToolFilter, ToolOutcome};
+use super::bench::{NamedServer, ToolBench, ToolFilter};
 use super::named_servers::{read_headers, remote_endpoint};
+use super::tool_outcome::{ToolImage, ToolOutcome};
 use super::turn_format::{
     FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text,
 };
@@ -297,11 +298,18 @@ impl TurnFormat for NativeTurns {
         outcome: ToolOutcome,
         _out: &mut Vec<u8>,
     ) {
-        let ToolOutcome { text, error } = outcome;
+        let ToolOutcome { text, images, error } = outcome;
         let name = if error.is_some() { "error" } else { "output" };
         let mut response = json!({ "name": call.function, "response": { name: text } });
         if let Some(response) = response.as_object_mut().filter(|_| !call.id.is_empty()) {
             response.insert("id".to_owned(), Value::from(call.id.clone()));
+        }
+        let parts = images.into_iter().map(
+            |ToolImage { mime, data }| json!({ "inlineData": { "mimeType": mime, "data": data } }),
+        );
+        let parts: Vec<Value> = parts.collect();
+        if let Some(response) = response.as_object_mut().filter(|_| !parts.is_empty()) {
+            response.insert("parts".to_owned(), Value::from(parts));
         }
         self.results.push(json!({ "functionResponse": response }));
     }

@@ -7,12 +7,13 @@ use dialects::StreamFrame;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-use super::bench::{ToolBench, ToolOutcome};
+use super::bench::ToolBench;
 use super::responses_history::{ApprovedUse, lower_history};
 use super::responses_request::{
     check_added_tools, is_server, keep_reasoning, listed_items, lower_choice, lower_tools,
     read_server,
 };
+use super::tool_outcome::{ToolImage, ToolOutcome};
 use super::turn_format::{
     FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text, write_event,
 };
@@ -382,7 +383,8 @@ impl TurnFormat for ResponsesTurns {
         outcome: ToolOutcome,
         out: &mut Vec<u8>,
     ) {
-        let ToolOutcome { text: result, error } = outcome;
+        let ToolOutcome { text: result, images, error } = outcome;
+        let output = shown_output(&result, images);
         let approved = self.approved.iter().find(|(approved, _)| approved == call);
         if let Some((_, request)) = approved.filter(|_| self.turns == 0) {
             let (label, name) =
@@ -402,12 +404,12 @@ impl TurnFormat for ResponsesTurns {
                 "arguments": call.arguments,
             }));
             self.input.push(json!({
-                "type": "function_call_output", "call_id": call_id, "output": result,
+                "type": "function_call_output", "call_id": call_id, "output": output,
             }));
             return;
         }
         self.input.push(json!({
-            "type": "function_call_output", "call_id": call.id, "output": result,
+            "type": "function_call_output", "call_id": call.id, "output": output,
         }));
         let Some(at) = self.turn.running.get(&call.id).copied() else { return };
         let is_failed = error.is_some();
@@ -441,6 +443,18 @@ impl TurnFormat for ResponsesTurns {
         response.insert("usage".to_owned(), std::mem::take(&mut self.usage));
         Value::Object(response)
     }
+}
+
+/// Returns the result of a function: its text, or a list of text and images.
+fn shown_output(text: &str, images: Vec<ToolImage>) -> Value {
+    if images.is_empty() {
+        return Value::from(text);
+    }
+    let shown = images.into_iter().map(|ToolImage { mime, data }| {
+        json!({ "type": "input_image", "image_url": format!("data:{mime};base64,{data}") })
+    });
+    let text = json!({ "type": "input_text", "text": text });
+    Value::from(std::iter::once(text).chain(shown).collect::<Vec<_>>())
 }
 
 /// Returns true if the caller must answer a call. The provider has run its own tools already.

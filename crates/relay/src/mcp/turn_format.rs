@@ -5,7 +5,8 @@ use dialects::StreamFrame;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-use super::bench::{ToolBench, ToolOutcome};
+use super::bench::ToolBench;
+use super::tool_outcome::ToolOutcome;
 
 /// Function that a model called, or that a caller approved.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use transport::{ServerBody, ServerReply};
 
-use super::bench::{ToolBench, ToolOutcome};
+use super::bench::ToolBench;
 use super::event_body::{EventSink, event_body};
 use super::paid_call::PaidToolCall;
+use super::tool_outcome::ToolOutcome;
 use super::turn_format::{FunctionUse, TurnEnd, TurnFormat};
 use super::{messages, native, responses};
 use crate::call::Call;
@@ -45,7 +46,8 @@ pub(crate) async fn serve(call: Arc<Call>) -> Result<ServerReply, ApiError> {
         .map_err(|error| {
             ApiError::invalid("", format!("the body is not a JSON object: {error}"))
         })?;
-    let opened = match call.dialect.origin() {
+    let shows_images = takes_images(&call, &body);
+    let mut opened = match call.dialect.origin() {
         WireFormat::Responses => responses::open(&call, body).await?,
         WireFormat::Messages => messages::open(&call, body).await?,
         WireFormat::Native => native::open(&call, body).await?,
@@ -53,6 +55,7 @@ pub(crate) async fn serve(call: Arc<Call>) -> Result<ServerReply, ApiError> {
             return Err(ApiError::internal("this format has no words for servers"));
         }
     };
+    opened.bench.shows_images = shows_images;
     let streamed = opened.streamed;
     let mut turns = TurnLoop {
         call,
@@ -77,6 +80,17 @@ pub(crate) async fn serve(call: Arc<Call>) -> Result<ServerReply, ApiError> {
     let body = first.body;
     reply.body = ServerBody::Stream(event_body(|sink| turns.run_stream(body, sink)));
     Ok(reply)
+}
+
+/// Returns true if every lane of the model is known to take images.
+fn takes_images(call: &Call, body: &Map<String, Value>) -> bool {
+    let named = call.target.model.as_deref();
+    let model = named.or_else(|| body.get("model").and_then(Value::as_str)).unwrap_or_default();
+    let route = call.config.routes.get(model);
+    route.is_some_and(|route| {
+        let takes = |kinds: &[String]| kinds.iter().any(|kind| kind == "image");
+        route.lanes.iter().all(|lane| takes(&lane.capabilities.input))
+    })
 }
 
 struct TurnLoop {
@@ -254,7 +268,7 @@ impl TurnLoop {
                     ToolOutcome::refused("the limit `max_tool_calls` of the request is reached")
                 }
             };
-            self.call.reserve_content(outcome.text.len())?;
+            self.call.reserve_content(outcome.bytes())?;
             self.format.add_outcome(&self.bench, used, outcome, out);
             if let Some(sink) = sink {
                 sink.send(out).await;

@@ -48,6 +48,8 @@ pub(super) struct WorldState {
     pub(super) revoked: usize,
     /// Life of tokens that codes are exchanged for.
     pub(super) first_life: i64,
+    /// Life of renewed tokens.
+    pub(super) later_life: i64,
     /// Status of the token endpoint, if it fails.
     pub(super) failure: Option<u16>,
 }
@@ -83,7 +85,11 @@ impl McpWorld {
         let world = Self {
             server: format!("http://{}", server.local_addr().unwrap()),
             authority: format!("http://{}", authority.local_addr().unwrap()),
-            state: Arc::new(Mutex::new(WorldState { first_life: 3_600, ..WorldState::default() })),
+            state: Arc::new(Mutex::new(WorldState {
+                first_life: 3_600,
+                later_life: 3_600,
+                ..WorldState::default()
+            })),
         };
         let app = axum::Router::new().fallback(serve_tools).with_state(world.clone());
         tokio::spawn(async move { axum::serve(server, app).await });
@@ -138,7 +144,8 @@ impl McpWorld {
                 if own != client {
                     return Err("invalid_grant");
                 }
-                Ok(state.give(&person, client, 3_600))
+                let life = state.later_life;
+                Ok(state.give(&person, client, life))
             }
             _ => Err("unsupported_grant_type"),
         }

@@ -261,6 +261,11 @@ async fn an_expired_token_is_renewed_once_on_all_nodes() {
     }
     assert_eq!(answer(&ask(&first, &first.key).await), "you are robot");
     assert_eq!(world.state.lock().refreshes, 3);
+    // Tokens of a short life are used too: a call has two requests, and each renews once.
+    world.state.lock().later_life = 5;
+    world.state.lock().end_access("robot");
+    assert_eq!(answer(&ask(&first, &first.key).await), "you are robot");
+    assert!(world.state.lock().refreshes <= 6, "{}", world.state.lock().refreshes);
 }
 
 #[tokio::test]

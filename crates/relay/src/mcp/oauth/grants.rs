@@ -81,8 +81,8 @@ impl McpTokenSource {
             return Err(McpError::Unusable("it is not connected by people"));
         };
         let owner = grant_owner(oauth.per, &self.account_id);
-        let begun = Instant::now();
-        loop {
+        let (begun, mut first_version) = (Instant::now(), None);
+        while begun.elapsed() < REFRESH_WAIT {
             let store = &self.grants.store;
             let grant = store.mcp_grant(&self.server.name, &owner).await.map_err(unreachable)?;
             let Some(grant) = grant else { return Err(self.not_connected(oauth).await) };
@@ -94,7 +94,10 @@ impl McpTokenSource {
             let now = self.grants.clock.now();
             let is_valid = |margin| grant.expires.is_none_or(|end| end > now + margin);
             let is_refused = refused == Some(grant.version);
-            if !is_refused && is_valid(EXPIRY_MARGIN) {
+            // A token that was renewed for this request may live shorter than the margin.
+            let is_renewed = *first_version.get_or_insert(grant.version) != grant.version;
+            let margin = if is_renewed { Micros::ZERO } else { EXPIRY_MARGIN };
+            if !is_refused && is_valid(margin) {
                 return bearer(&tokens, &grant);
             }
             if tokens.refresh.is_none() {
@@ -104,28 +107,19 @@ impl McpTokenSource {
                 store.lose_mcp_grant(&grant).await.map_err(unreachable)?;
                 return Err(self.sign_in_ended());
             }
-            if store.claim_mcp_refresh(&grant, REFRESH_CLAIM).await.map_err(unreachable)? {
-                // A task of its own: the caller may leave, and the old token is used up.
-                let renewal = Arc::clone(&self.grants).renew(
-                    Arc::clone(&self.server),
-                    grant.clone(),
-                    tokens.clone(),
-                );
-                let renewed = self.grants.tasks.spawn(renewal).await;
-                match renewed.map_err(|error| McpError::Unreachable(error.to_string()))? {
-                    Renewal::Stored | Renewal::Lost => {}
-                    Renewal::Failed(_) if !is_refused && is_valid(Micros::ZERO) => {
-                        return bearer(&tokens, &grant);
-                    }
-                    Renewal::Failed(why) => return Err(McpError::Unreachable(why)),
+            // A task of its own: the caller may leave, and the old token is used up.
+            let server = Arc::clone(&self.server);
+            let renewal = Arc::clone(&self.grants).renew(server, grant.clone(), tokens.clone());
+            match self.grants.tasks.spawn(renewal).await.map_err(unreachable)? {
+                Renewal::Stored | Renewal::Lost => {}
+                Renewal::Busy => tokio::time::sleep(REFRESH_POLL).await,
+                Renewal::Failed(_) if !is_refused && is_valid(Micros::ZERO) => {
+                    return bearer(&tokens, &grant);
                 }
-            } else if begun.elapsed() > REFRESH_WAIT {
-                let why = "its token is being renewed for too long";
-                return Err(McpError::Unreachable(why.to_owned()));
-            } else {
-                tokio::time::sleep(REFRESH_POLL).await;
+                Renewal::Failed(why) => return Err(McpError::Unreachable(why)),
             }
         }
+        Err(McpError::Unreachable("its token is being renewed for too long".to_owned()))
     }
 
     async fn not_connected(&self, oauth: &McpOAuthSettings) -> McpError {
@@ -165,6 +159,8 @@ fn unreachable(error: impl std::fmt::Display) -> McpError {
 
 /// End of a renewal.
 enum Renewal {
+    /// Another call or node renews the tokens.
+    Busy,
     /// The store has new tokens, or those of another change.
     Stored,
     /// The authorization server does not renew the tokens any more.
@@ -197,7 +193,7 @@ impl McpGrants {
         Some(Micros::new(micros))
     }
 
-    /// Renews claimed tokens and stores them in place of the old ones.
+    /// Claims the renewal of tokens, renews them and stores them in place of the old ones.
     async fn renew(
         self: Arc<Self>,
         server: Arc<McpServerSettings>,
@@ -207,6 +203,11 @@ impl McpGrants {
         let (Some(oauth), Some(old)) = (&server.oauth, tokens.refresh.clone()) else {
             return Renewal::Failed("nothing renews the token".to_owned());
         };
+        match self.store.claim_mcp_refresh(&grant, REFRESH_CLAIM).await {
+            Ok(true) => {}
+            Ok(false) => return Renewal::Busy,
+            Err(error) => return Renewal::Failed(error.to_string()),
+        }
         let answer = match exchange::refresh(&oauth.fetcher, &tokens, &old).await {
             Ok(answer) => answer,
             Err(error) => return self.end_failed(&server, &grant, &tokens, error).await,
