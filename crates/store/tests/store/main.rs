@@ -22,6 +22,7 @@ mod keys;
 mod leases;
 mod limits;
 mod links;
+mod mcp_grants;
 mod opening;
 mod people;
 mod posting;
