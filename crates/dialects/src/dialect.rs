@@ -10,6 +10,7 @@ use serde::Deserialize;
 use std::ops::Range;
 
 use crate::body_outline::BodyOutline;
+use crate::call_ids;
 use crate::client_tools;
 use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
@@ -201,6 +202,8 @@ pub trait Dialect: PassThrough + Send + Sync {
     ) -> Result<Lossy<ProviderRequest>, ApiError> {
         let write = self.functions().write_request;
         let own = self.traits();
+        let unique = own.unique_call_ids.then(|| call_ids::with_unique_ids(chat)).flatten();
+        let chat = unique.as_ref().unwrap_or(chat);
         let (shell, screen) = (own.own_shell.as_ref(), own.own_screen.as_ref());
         let taken = lane.client_tools;
         let fitted = client_tools::for_lane(chat, self.origin(), shell, screen, taken);

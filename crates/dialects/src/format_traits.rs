@@ -28,6 +28,8 @@ pub struct FormatTraits {
     pub(crate) own_shell: Option<OwnShell>,
     /// The computer of the format.
     pub(crate) own_screen: Option<OwnScreen>,
+    /// True if providers demand that the ids of calls are unique in a conversation.
+    pub(crate) unique_call_ids: bool,
     /// Means to end a reply early.
     pub stop_support: StopSupport,
     /// True if a request can ask for several candidates.

@@ -9,6 +9,7 @@
 
 mod address_scan;
 mod body_outline;
+mod call_ids;
 mod carried_media;
 pub mod chat;
 mod checks;

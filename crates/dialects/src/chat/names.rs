@@ -41,6 +41,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     },
     own_shell: None,
     own_screen: None,
+    unique_call_ids: false,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_SEQUENCES,
         reports_stop_text: false,

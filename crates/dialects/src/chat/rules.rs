@@ -11,6 +11,7 @@ use super::content::{ChatMessage, ChatPart};
 use super::names::{IMAGES_FIELD, LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS_FIELD};
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
+use crate::call_ids::{AnsweredCall, OpenCalls};
 use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::fields::add_protective;
@@ -194,24 +195,25 @@ fn hosted_tools(view: &ChatRequestView<'_>) -> HostedTools {
     tools.chain(may_search.then(|| ("web_search".into(), None))).collect()
 }
 
-/// Checks that every tool message answers an earlier call once.
+/// Checks that every tool message answers an earlier call, and every call has one answer.
 fn check_messages(messages: &[ChatMessage<'_>]) -> RuleResult {
     ensure_at(!messages.is_empty(), "messages", "must not be empty")?;
-    let (mut calls, mut answered) = (HashSet::new(), HashSet::new());
+    let mut calls = OpenCalls::default();
     for (at, message) in messages.iter().enumerate() {
         let id = message.tool_call_id.as_deref();
-        let why = match id.filter(|_| message.role.as_deref() == Some("tool")) {
-            Some(id) if !calls.contains(id) => {
+        let id = id.filter(|_| message.role.as_deref() == Some("tool"));
+        let why = match id.map_or(AnsweredCall::Open, |id| calls.answer(id)) {
+            AnsweredCall::Open => "",
+            AnsweredCall::Answered => "was answered before",
+            AnsweredCall::Unknown => {
                 "answers no call: no earlier assistant message has a `tool_calls` entry with this id"
             }
-            Some(id) if answered.contains(id) => "was answered before",
-            _ => "",
         };
         if !why.is_empty() {
             return Err(FieldProblem::new(format!("messages[{at}].tool_call_id"), why));
         }
-        answered.extend(id);
-        calls.extend(message.tool_calls.iter().flatten().filter_map(|call| call.id.as_deref()));
+        let ids = message.tool_calls.iter().flatten().filter_map(|call| call.id.as_deref());
+        ids.for_each(|id| calls.add(id));
     }
     Ok(())
 }

@@ -41,6 +41,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     },
     own_shell: Some(super::own::client_tools::OWN_SHELL),
     own_screen: Some(super::own::client_tools::OWN_SCREEN),
+    unique_call_ids: true,
     stop_support: StopSupport {
         max_stop_texts: usize::MAX,
         reports_stop_text: true,

@@ -12,6 +12,7 @@ use super::content::{MessagesBlock, MessagesSource, MessagesTurn};
 use super::names::ORIGIN;
 use super::own::gateway_blocks;
 use super::request::MessagesRequestView;
+use crate::call_ids::{AnsweredCall, OpenCalls};
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
@@ -217,29 +218,30 @@ fn check_limit(view: &MessagesRequestView<'_>, rule: LimitRule) -> RuleResult {
     ensure_at(is_below, "thinking.budget_tokens", "must be less than `max_tokens`")
 }
 
-/// Checks that every result answers an earlier call once. The provider holds the earlier turns of a
+/// Checks that every result answers an earlier call, and every call has one result. The provider holds the earlier turns of a
 /// thread, and their calls.
 fn check_turns(turns: &[MessagesTurn<'_>], is_thread: bool) -> RuleResult {
     ensure_at(!turns.is_empty(), "messages", "must not be empty")?;
-    let (mut calls, mut answered) = (HashSet::new(), HashSet::new());
+    let mut calls = OpenCalls::default();
     for (index, turn) in turns.iter().enumerate().filter(|_| !is_thread) {
         for (at, block) in turn.blocks().iter().enumerate() {
             let MessagesBlock::ToolResult(result) = block else { continue };
             let id = result.tool_use_id.as_deref().unwrap_or_default();
-            let why = if !calls.contains(id) {
-                "answers no call: no earlier message has a `tool_use` block with this id"
-            } else if !answered.insert(id) {
-                "was answered before"
-            } else {
-                continue;
+            let why = match calls.answer(id) {
+                AnsweredCall::Open => continue,
+                AnsweredCall::Answered => "was answered before",
+                AnsweredCall::Unknown => {
+                    "answers no call: no earlier message has a `tool_use` block with this id"
+                }
             };
             let path = format!("messages[{index}].content[{at}].tool_use_id");
             return Err(FieldProblem::new(path, why));
         }
-        calls.extend(turn.blocks().iter().filter_map(|block| match block {
+        let ids = turn.blocks().iter().filter_map(|block| match block {
             MessagesBlock::ToolUse(call) => call.id.as_deref(),
             _ => None,
-        }));
+        });
+        ids.for_each(|id| calls.add(id));
     }
     Ok(())
 }

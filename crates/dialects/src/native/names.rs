@@ -41,6 +41,7 @@ pub(super) static TRAITS: FormatTraits = FormatTraits {
     },
     own_shell: None,
     own_screen: Some(super::own::client_tools::OWN_SCREEN),
+    unique_call_ids: true,
     stop_support: StopSupport {
         max_stop_texts: MAX_STOP_TEXTS,
         reports_stop_text: false,

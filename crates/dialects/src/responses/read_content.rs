@@ -109,8 +109,14 @@ impl ItemReader {
         let call_id = value.get("call_id").and_then(Value::as_str);
         if !is_result {
             let call = client_tools::read_call(value);
-            if call.is_none() {
-                self.provider_calls.extend(call_id.map(str::to_owned));
+            match (&call, call_id) {
+                (None, Some(id)) => {
+                    self.provider_calls.insert(id.to_owned());
+                }
+                (Some(_), Some(id)) => {
+                    self.provider_calls.remove(id);
+                }
+                (_, None) => {}
             }
             return call.unwrap_or(part);
         }

@@ -6,6 +6,7 @@ use canon::{
     SamplingParameter,
 };
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::content::{ResponsesCall, ResponsesItem, ResponsesPart};
@@ -15,6 +16,7 @@ use super::own::tool_names::flat_name;
 use super::request::{LOGPROBS_INCLUDE, ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
 use crate::RequestFacts;
+use crate::call_ids::{AnsweredCall, OpenCalls};
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
@@ -255,39 +257,85 @@ fn check_input(view: &ResponsesRequestView<'_>) -> RuleResult {
     require("input", is_optional || view.input.is_some())?;
     let is_empty = matches!(&view.input, Some(TextOrList::List(items)) if items.is_empty());
     ensure_at(is_optional || !is_empty, "input", "must not be empty")?;
-    let (mut calls, mut results) = (HashSet::new(), Vec::new());
+    let mut history = CallHistory::default();
     for (at, item) in view.items().iter().enumerate() {
         check_item(item).map_err(|problem| problem.inside(&format!("input[{at}]")))?;
         match item {
             ResponsesItem::FunctionCall(call) | ResponsesItem::CustomCall(call) => {
-                calls.extend(call.call_id.clone().map(|BorrowedText(id)| id));
+                history.add(at, HistoryStep::Call, call.call_id.clone().map(|BorrowedText(id)| id));
             }
             ResponsesItem::FunctionResult(result) | ResponsesItem::CustomResult(result) => {
-                results.extend(result.call_id.as_deref().map(|id| (at, id)));
+                let id = result.call_id.as_deref().map(Cow::Borrowed);
+                history.add(at, HistoryStep::Result, id);
             }
             // A stored item may be the call.
             ResponsesItem::Reference(_) => is_elsewhere = true,
             ResponsesItem::Unknown(fields) => match fields.text("type").as_deref() {
                 Some("compaction") => is_elsewhere = true,
+                Some(kind) if kind.ends_with("_output") => {
+                    history.add(at, HistoryStep::OtherResult, fields.text("call_id"));
+                }
                 // Every other item with a `call_id` may be a call.
-                Some(kind) if !kind.ends_with("_output") => calls.extend(fields.text("call_id")),
-                _ => {}
+                Some(_) => history.add(at, HistoryStep::Call, fields.text("call_id")),
+                None => {}
             },
             _ => {}
         }
     }
-    let mut seen = HashSet::new();
-    for (at, id) in results {
-        let why = match () {
-            () if !is_elsewhere && !calls.contains(id) => {
-                "answers no call: no `function_call` item has this id"
-            }
-            () if !seen.insert(id) => "was answered before",
-            () => continue,
-        };
-        return Err(FieldProblem::new(format!("input[{at}].call_id"), why));
+    history.check(is_elsewhere)
+}
+
+/// The calls and results of an input in their order: the index of the item and the id.
+#[derive(Default)]
+struct CallHistory<'a>(Vec<(usize, HistoryStep, Cow<'a, str>)>);
+
+/// An item with the id of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HistoryStep {
+    Call,
+    Result,
+    /// The result of another kind of tool, which no rule concerns.
+    OtherResult,
+}
+
+impl<'a> CallHistory<'a> {
+    fn add(&mut self, at: usize, step: HistoryStep, id: Option<Cow<'a, str>>) {
+        self.0.extend(id.map(|id| (at, step, id)));
     }
-    Ok(())
+
+    /// Checks that every result answers a call, and every call has one result. A call may stand in the
+    /// conversation before, or behind its result.
+    fn check(&self, is_elsewhere: bool) -> RuleResult {
+        let is_call = |(_, step, _): &&(usize, HistoryStep, Cow<'_, str>)| *step == HistoryStep::Call;
+        let calls: HashSet<&str> = self.0.iter().filter(is_call).map(|(_, _, id)| &**id).collect();
+        let (mut open, mut seen, mut early) = (OpenCalls::default(), HashSet::new(), HashSet::new());
+        for (at, step, id) in &self.0 {
+            let id = &**id;
+            match step {
+                HistoryStep::Call if early.remove(id) => {}
+                HistoryStep::Call => open.add(id),
+                HistoryStep::OtherResult => {
+                    open.answer(id);
+                }
+                HistoryStep::Result => {
+                    let is_first = seen.insert(id);
+                    let why = match open.answer(id) {
+                        AnsweredCall::Open => continue,
+                        _ if !is_elsewhere && !calls.contains(id) => {
+                            "answers no call: no `function_call` item has this id"
+                        }
+                        AnsweredCall::Answered | AnsweredCall::Unknown if is_first => {
+                            early.extend((!is_elsewhere).then_some(id));
+                            continue;
+                        }
+                        AnsweredCall::Answered | AnsweredCall::Unknown => "was answered before",
+                    };
+                    return Err(FieldProblem::new(format!("input[{at}].call_id"), why));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Checks the fields that providers may leave out and callers may not.

@@ -32,6 +32,7 @@ mod pairs;
 mod patched_fields;
 mod random;
 mod screens;
+mod repeated_ids;
 mod seals;
 mod shapes;
 mod silent_fields;
