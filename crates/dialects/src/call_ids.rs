@@ -147,7 +147,11 @@ mod tests {
         let whole = unique(&turns);
         assert_eq!(whole, ["c:a", "r:a", "c:a_2", "r:a_2", "c:a_3", "r:a_3"]);
         for count in 0..turns.len() {
-            assert_eq!(unique(&turns[..count]), whole[..count], "a later turn changes no earlier one");
+            assert_eq!(
+                unique(&turns[..count]),
+                whole[..count],
+                "a later turn changes no earlier one"
+            );
         }
     }
 

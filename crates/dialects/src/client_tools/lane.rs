@@ -168,7 +168,7 @@ fn has_media_result(chat: &ChatRequest) -> bool {
 }
 
 /// Returns true for a tool whose calls have the name.
-pub(super) fn is_named(tool: &Tool, name: &str) -> bool {
+pub(crate) fn is_named(tool: &Tool, name: &str) -> bool {
     match tool {
         Tool::Function(tool) => tool.name == name,
         Tool::Custom { name: own, .. } => own == name,

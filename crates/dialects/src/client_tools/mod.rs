@@ -18,7 +18,7 @@ mod screen_lane;
 pub(crate) use computer_actions::for_responses;
 pub(crate) use custom::{TOLD_GRAMMAR, custom_function};
 pub(crate) use display_size::DisplaySize;
-pub(crate) use lane::{OwnItems, OwnShell, for_lane};
+pub(crate) use lane::{OwnItems, OwnShell, for_lane, is_named};
 pub(crate) use native_actions::BROWSER_FUNCTIONS;
 pub use reply_calls::ClientToolCalls;
 pub(crate) use screen::note_lost;

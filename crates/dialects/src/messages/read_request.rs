@@ -40,7 +40,8 @@ pub(super) fn read(mut view: Box<MessagesRequestView<'_>>) -> Result<Box<ChatReq
     separate_names(&mut chat.tools, &mut chat.turns, |part| {
         client_tools::member_of(part).is_some()
     });
-    chat.tool_choice = view.tool_choice.map(read_tools::read_choice).unwrap_or_default();
+    let choice = view.tool_choice.map(|choice| read_tools::read_choice(choice, &chat.tools));
+    chat.tool_choice = choice.unwrap_or_default();
     let stops = view.stop_sequences.into_iter().flatten();
     chat.sampling.stop_sequences = stops.map(BorrowedText::into_owned).collect();
     chat.sampling.max_output_tokens = view.max_tokens.map(|limit| limit.value);

@@ -69,12 +69,15 @@ fn read_function(mut tool: MessagesTool<'_>) -> FunctionTool {
 }
 
 /// Reads the tool choice.
-pub(super) fn read_choice(choice: MessagesToolChoice<'_>) -> ToolChoice {
+pub(super) fn read_choice(choice: MessagesToolChoice<'_>, tools: &[Tool]) -> ToolChoice {
     let mode = match choice.kind.as_deref() {
         Some("auto") => ToolChoiceMode::Auto,
         Some("any") => ToolChoiceMode::Required,
         Some("none") => ToolChoiceMode::Disabled,
-        Some("tool") => ToolChoiceMode::Tool(tool_names::read(owned(choice.name))),
+        Some("tool") => {
+            let name = tool_names::read(owned(choice.name));
+            ToolChoiceMode::Tool(client_tools::chosen_function(name, tools))
+        }
         _ => ToolChoiceMode::Unset,
     };
     ToolChoice { mode, parallel: choice.disable_parallel_tool_use.map(|disabled| !disabled) }

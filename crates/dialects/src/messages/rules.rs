@@ -10,8 +10,8 @@ use std::collections::HashSet;
 
 use super::content::{MessagesBlock, MessagesSource, MessagesTurn};
 use super::names::ORIGIN;
-use super::own::gateway_blocks;
-use super::request::MessagesRequestView;
+use super::own::{client_tools, gateway_blocks};
+use super::request::{MessagesRequestView, MessagesTool};
 use crate::call_ids::{AnsweredCall, OpenCalls};
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
@@ -255,15 +255,27 @@ fn check_tools(view: &MessagesRequestView<'_>) -> RuleResult {
             return Err(FieldProblem::new(path, "is the name of another tool too"));
         }
     }
-    // Only its server knows the names in a tool set.
-    let is_complete = tools.iter().all(|tool| tool.name.is_some());
-    let Some(choice) = view.tool_choice.as_ref().filter(|_| is_complete) else { return Ok(()) };
+    let Some(choice) = view.tool_choice.as_ref() else { return Ok(()) };
     let kind = choice.kind.as_deref();
-    let has_tools = !names.is_empty() || !matches!(kind, Some("any" | "tool"));
+    let has_tools = !tools.is_empty() || !matches!(kind, Some("any" | "tool"));
     ensure_at(has_tools, "tool_choice", "needs `tools`")?;
-    let name = choice.name.as_deref().filter(|_| kind == Some("tool"));
-    let is_known = name.is_none_or(|name| names.contains(name));
+    let Some(name) = choice.name.as_deref().filter(|_| kind == Some("tool")) else {
+        return Ok(());
+    };
+    let is_known = tools.iter().any(|tool| may_be_named(tool, name));
     ensure_at(is_known, "tool_choice.name", "names a tool that is not in `tools`")
+}
+
+/// Returns true if a tool choice may name the tool, or a member of the toolset.
+fn may_be_named(tool: &MessagesTool<'_>, name: &str) -> bool {
+    let kind = tool.kind.as_deref().unwrap_or_default();
+    if !tool.is_function()
+        && let Some(members) = client_tools::member_names(kind, &tool.rest.to_map())
+    {
+        return members.iter().any(|member| member == name);
+    }
+    // Only its server knows the names in another tool set.
+    tool.name.as_deref().is_none_or(|own| own == name)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 use super::names::ORIGIN;
-use super::own::{schema, tool_names};
+use super::own::{client_tools, schema, tool_names};
 use crate::client_tools::{TOLD_GRAMMAR, custom_function};
 use crate::fields::{
     ObjectWriter, lose, note_foreign_fields, note_lost_choice, write_cache_control,
@@ -45,11 +45,16 @@ pub(super) fn write(
         note_lost_choice(&choice.mode, losses);
         return Ok(body);
     }
-    let choice = write_choice(choice, thinks, losses);
+    let choice = write_choice(choice, tools, thinks, losses);
     Ok(body.set("tools", list).set_some("tool_choice", choice))
 }
 
-fn write_choice(choice: &ToolChoice, thinks: bool, losses: &mut Losses) -> Option<ObjectWriter> {
+fn write_choice(
+    choice: &ToolChoice,
+    tools: &[Tool],
+    thinks: bool,
+    losses: &mut Losses,
+) -> Option<ObjectWriter> {
     let ToolChoice { mode, parallel } = choice;
     let (kind, name) = match mode {
         ToolChoiceMode::Unset if *parallel != Some(false) => return None,
@@ -58,7 +63,9 @@ fn write_choice(choice: &ToolChoice, thinks: bool, losses: &mut Losses) -> Optio
         | ToolChoiceMode::Auto
         | ToolChoiceMode::AnyOf { required: false, .. } => ("auto", None),
         ToolChoiceMode::Required | ToolChoiceMode::AnyOf { required: true, .. } => ("any", None),
-        ToolChoiceMode::Tool(name) => ("tool", Some(tool_names::write(name))),
+        ToolChoiceMode::Tool(name) => {
+            ("tool", Some(tool_names::write(client_tools::chosen_member(name, tools))))
+        }
     };
     let is_refused = thinks && kind != "auto";
     let why = "the messages format cannot force a tool call while thinking is on";

@@ -152,7 +152,14 @@ pub(super) fn read_choice(choice: &PlacedChoice<'_>, tools: &[Tool]) -> (ToolCho
 /// Returns the name of the function of a tool that the caller runs and that is chosen by its type.
 fn client_name(kind: &str, tools: &[Tool]) -> Option<String> {
     let kind = client_tools::chosen_kind(kind)?;
-    let tool = ClientTool::all_in(tools).find(|tool| tool.kind == kind)?;
+    let is_chosen = |own: ClientToolKind| match kind {
+        // Each word for the computer means the version that is declared.
+        ClientToolKind::ComputerCalls | ClientToolKind::ComputerPreview => {
+            matches!(own, ClientToolKind::ComputerCalls | ClientToolKind::ComputerPreview)
+        }
+        kind => own == kind,
+    };
+    let tool = ClientTool::all_in(tools).find(|tool| is_chosen(tool.kind))?;
     Some(tool.functions.first()?.name.clone())
 }
 

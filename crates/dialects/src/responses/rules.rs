@@ -306,9 +306,11 @@ impl<'a> CallHistory<'a> {
     /// Checks that every result answers a call, and every call has one result. A call may stand in the
     /// conversation before, or behind its result.
     fn check(&self, is_elsewhere: bool) -> RuleResult {
-        let is_call = |(_, step, _): &&(usize, HistoryStep, Cow<'_, str>)| *step == HistoryStep::Call;
+        let is_call =
+            |(_, step, _): &&(usize, HistoryStep, Cow<'_, str>)| *step == HistoryStep::Call;
         let calls: HashSet<&str> = self.0.iter().filter(is_call).map(|(_, _, id)| &**id).collect();
-        let (mut open, mut seen, mut early) = (OpenCalls::default(), HashSet::new(), HashSet::new());
+        let (mut open, mut seen, mut early) =
+            (OpenCalls::default(), HashSet::new(), HashSet::new());
         for (at, step, id) in &self.0 {
             let id = &**id;
             match step {
@@ -368,8 +370,19 @@ fn check_tools(view: &ResponsesRequestView<'_>) -> RuleResult {
         }
     }
     names.extend(added);
-    let is_known =
-        |tool: &ResponsesToolChoice<'_>| tool.tool_name().is_none_or(|name| names.contains(&name));
+    let is_declared = |kind| {
+        let added = view.items().iter().filter_map(|item| match item {
+            ResponsesItem::AddedTools(item) => item.tools.as_deref(),
+            _ => None,
+        });
+        // A stored prompt may declare tools, too.
+        view.prompt.is_some()
+            || view.tools.as_deref().into_iter().chain(added).any(|list| has_kind(list, kind))
+    };
+    let is_known = |tool: &ResponsesToolChoice<'_>| match tool.tool_name() {
+        Some(name) => names.contains(&name),
+        None => tool.kind.as_deref().and_then(chosen_family).is_none_or(is_declared),
+    };
     let why = match view.tool_choice.as_ref().map(|choice| &choice.value) {
         Some(TextOrObject::Text(word)) if &**word == "required" && !has_tools => "needs `tools`",
         Some(TextOrObject::Object(choice))
@@ -381,6 +394,40 @@ fn check_tools(view: &ResponsesRequestView<'_>) -> RuleResult {
         _ => return Ok(()),
     };
     Err(FieldProblem::new("tool_choice", why))
+}
+
+/// Returns the tools that a choice by type means; `None` for a type that this gateway does not know
+/// (<https://platform.openai.com/docs/api-reference/responses/create#responses-create-tool_choice>).
+fn chosen_family(kind: &str) -> Option<&'static str> {
+    const TYPES: [&str; 8] = [
+        "apply_patch",
+        "code_interpreter",
+        "file_search",
+        "image_generation",
+        "local_shell",
+        "mcp",
+        "shell",
+        "tool_search",
+    ];
+    match kind {
+        "computer" | "computer_use" | "computer_use_preview" => Some("computer"),
+        kind if kind.starts_with("web_search") => Some("web_search"),
+        kind => TYPES.into_iter().find(|own| *own == kind),
+    }
+}
+
+fn has_kind(tools: &[ResponsesTool<'_>], family: &str) -> bool {
+    tools.iter().any(|tool| match tool {
+        ResponsesTool::Function(_) | ResponsesTool::Custom(_) => false,
+        ResponsesTool::Namespace(group) => {
+            group.tools.as_deref().is_some_and(|list| has_kind(list, family))
+        }
+        ResponsesTool::Code(_) => family == "code_interpreter",
+        ResponsesTool::Search(_) => family == "web_search",
+        ResponsesTool::Unknown(fields) => {
+            fields.text("type").as_deref().and_then(chosen_family) == Some(family)
+        }
+    })
 }
 
 /// Collects the names of declared tools. Each may be declared once.

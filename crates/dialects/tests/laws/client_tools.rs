@@ -399,6 +399,52 @@ proptest! {
     }
 }
 
+/// Reads a messages request with a toolset, the caller's own function and a tool choice by name.
+fn toolset_choice(toolset: &Value, own: &str, name: &str) -> (Value, Result<ChatRequest, String>) {
+    let caller = dialects::get(WireFormat::Messages).unwrap();
+    let own = json!({"name": own, "input_schema": {"type": "object"}});
+    let mut request = body(WireFormat::Messages, &[toolset.clone(), own], &[]);
+    request["tool_choice"] = json!({"type": "tool", "name": name});
+    let text = request.to_string();
+    let facts = caller.read_facts(&target(), text.as_bytes());
+    let chat = facts.map(|_| caller.read_request(&target(), text.as_bytes()).unwrap());
+    (request, chat.map_err(|error| error.param().unwrap_or_default().to_owned()))
+}
+
+#[test]
+fn a_choice_of_a_toolset_member_is_that_of_its_function() {
+    let computer = json!({"type": "computer_toolset_20260801"});
+    let browser = json!({"type": "browser_toolset_20260801"});
+    for (toolset, own, name, function) in [
+        (&computer, "f", "left_click", "computer_left_click"),
+        (&browser, "f", "navigate", "browser_navigate"),
+        (&computer, "computer_left_click", "left_click", "computer_left_click_tool"),
+        (&computer, "left_click", "left_click", "left_click"),
+        (&computer, "f", "f", "f"),
+    ] {
+        let (request, chat) = toolset_choice(toolset, own, name);
+        let chat = chat.unwrap_or_else(|path| panic!("{path}: {request}"));
+        assert_eq!(chat.tool_choice.mode, ToolChoiceMode::Tool(function.to_owned()), "{request}");
+        for to in [WireFormat::Chat, WireFormat::Responses, WireFormat::Native] {
+            let (sent, _) = dialects::get(to).unwrap().write_request(&chat, &LANE).unwrap();
+            let sent: Value = serde_json::from_slice(&sent.body.to_vec()).unwrap();
+            let choice = sent.get("tool_choice").or(sent.get("toolConfig")).unwrap().to_string();
+            assert!(choice.contains(&format!("\"{function}\"")), "{choice}");
+        }
+        let caller = dialects::get(WireFormat::Messages).unwrap();
+        let (again, _) = caller.write_request(&chat, &LANE).unwrap();
+        let again: Value = serde_json::from_slice(&again.body.to_vec()).unwrap();
+        assert_eq!(again["tool_choice"], request["tool_choice"]);
+    }
+    for name in ["nope", "computer", "computer_left_click"] {
+        let (request, chat) = toolset_choice(&computer, "f", name);
+        assert_eq!(chat.err().as_deref(), Some("tool_choice.name"), "{request}");
+    }
+    // Members that are not offered.
+    let (request, chat) = toolset_choice(&browser, "f", "javascript_exec");
+    assert_eq!(chat.err().as_deref(), Some("tool_choice.name"), "{request}");
+}
+
 #[test]
 fn names_of_the_callers_own_functions_stay_free() {
     let own =

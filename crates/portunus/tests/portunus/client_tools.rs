@@ -102,3 +102,51 @@ async fn a_computer_is_that_of_the_provider() {
     assert_eq!(parts[0]["functionCall"]["name"], "click_at");
     assert_eq!(parts[0]["functionCall"]["args"], json!({ "x": 500, "y": 500 }));
 }
+
+/// A chat provider that numbers the calls of every answer anew.
+#[tokio::test]
+async fn a_tool_loop_goes_on_where_ids_return() {
+    let call = json!({ "id": "call_0", "type": "function",
+        "function": { "name": "bash", "arguments": "{\"command\":\"ls\"}" } });
+    let message = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
+    let whole = json!({ "id": "c", "object": "chat.completion", "created": 1, "model": "x",
+        "choices": [{ "index": 0, "message": message, "finish_reason": "tool_calls" }],
+        "usage": { "prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8 } });
+    let answers = vec![reply(200, "application/json", &whole.to_string())];
+    let provider = ScriptedProvider::start(answers).await;
+    let config = format!(
+        "[providers.a]\nspeaks = \"chat\"\nbase = \"{}\"\n[models.m]\nlanes = [\"a/x\"]\n\
+         price = {{ input = \"1\", output = \"2\" }}\n",
+        provider.url
+    );
+    let gateway = TestGateway::with_config(&config).await;
+    let tools = json!([{ "type": "bash_20250124", "name": "bash" }]);
+    let mut turns = vec![json!({ "role": "user", "content": "go" })];
+    for _ in 0..4 {
+        let body = json!({ "model": "m", "max_tokens": 60, "messages": turns, "tools": tools });
+        let answer = ask(&gateway, "/v1/messages", &body).await;
+        let id = &answer["content"][0]["id"];
+        let result = json!({ "type": "tool_result", "tool_use_id": id, "content": "ok" });
+        turns.push(json!({ "role": "assistant", "content": answer["content"] }));
+        turns.push(json!({ "role": "user", "content": [result] }));
+    }
+    let function = json!({ "type": "function", "function": { "name": "bash" } });
+    let mut messages = vec![json!({ "role": "user", "content": "go" })];
+    for _ in 0..4 {
+        let body = json!({ "model": "m", "messages": messages, "tools": [function] });
+        let answer = ask(&gateway, "/v1/chat/completions", &body).await;
+        messages.push(answer["choices"][0]["message"].clone());
+        messages.push(json!({ "role": "tool", "tool_call_id": "call_0", "content": "ok" }));
+    }
+    // The caller's own history goes out as it is.
+    let sent = provider.requests().last().unwrap().json();
+    assert_eq!(sent["messages"].as_array().map(Vec::len), Some(7));
+    assert_eq!(sent["messages"][6]["tool_call_id"], "call_0");
+    messages.push(json!({ "role": "tool", "tool_call_id": "call_0", "content": "again" }));
+    let got = gateway.post("/v1/chat/completions", &json!({ "model": "m", "messages": messages }));
+    let got = got.send().await;
+    assert_eq!(
+        (got.status.as_u16(), got.json()["error"]["param"].clone()),
+        (400, json!("messages[9].tool_call_id"))
+    );
+}

@@ -171,6 +171,36 @@ pub(crate) fn member_of(part: &Part) -> Option<&str> {
     part.extras.get(ORIGIN, MEMBER_EXTRA)?.as_str()
 }
 
+/// Returns the names of the members of a toolset, as calls and the tool choice have them; `None` for another
+/// tool.
+pub(crate) fn member_names(kind: &str, fields: &Map<String, Value>) -> Option<Vec<String>> {
+    let is_toolset = kind.rsplit_once('_').is_some_and(|(name, _)| name.ends_with("_toolset"));
+    let tool = is_toolset.then(|| read(kind, fields)).flatten()?;
+    Some(tool.functions.iter().filter_map(member_name).map(str::to_owned).collect())
+}
+
+fn member_name(function: &FunctionTool) -> Option<&str> {
+    function.extras.get(ORIGIN, MEMBER_EXTRA)?.get("name")?.as_str()
+}
+
+/// Returns the name of the function that a tool choice means. It names a member without its toolset. A tool
+/// of that name comes first.
+pub(crate) fn chosen_function(name: String, tools: &[Tool]) -> String {
+    if tools.iter().any(|tool| client_tools::is_named(tool, &name)) {
+        return name;
+    }
+    let mut functions = ClientTool::all_in(tools).flat_map(|tool| &tool.functions);
+    let function = functions.find(|function| member_name(function) == Some(&name));
+    function.map_or(name, |function| function.name.clone())
+}
+
+/// Returns the name in a tool choice of this format, which declares the toolsets of its own callers.
+pub(crate) fn chosen_member<'a>(name: &'a str, tools: &'a [Tool]) -> &'a str {
+    let own = ClientTool::all_in(tools).filter(|tool| tool.origin == ORIGIN);
+    let mut functions = own.flat_map(|tool| &tool.functions);
+    functions.find(|function| function.name == name).and_then(member_name).unwrap_or(name)
+}
+
 /// The fields of calls of toolset members, by the names of their functions.
 #[derive(Debug, Default)]
 pub(crate) struct ToolsetMembers(HashMap<String, Map<String, Value>>);

@@ -182,6 +182,18 @@ fn errors_name_the_invalid_field() {
             )),
             "tool_choice.mode",
         ),
+        (with(&format!(r#"{tools},"tool_choice":{{"type":"tool_search"}}"#)), "tool_choice"),
+        (with(r#""tool_choice":{"type":"web_search_preview"}"#), "tool_choice"),
+        (
+            with(&format!(r#"{tools},"tool_choice":{{"type":"mcp","server_label":"s"}}"#)),
+            "tool_choice",
+        ),
+        (
+            with(&format!(
+                r#"{tools},"tool_choice":{{"type":"allowed_tools","mode":"auto","tools":[{{"type":"shell"}}]}}"#
+            )),
+            "tool_choice",
+        ),
         (with(r#""reasoning":{"effort":"max++"}"#), "reasoning.effort"),
         (with(r#""reasoning":{"summary":5}"#), "reasoning.summary"),
         (with(r#""reasoning":{"summary":"long"}"#), "reasoning.summary"),
@@ -236,6 +248,17 @@ fn accepts_unknown_items_and_tools() {
         with(r#""stream":null,"tools":null,"reasoning":null,"text":null"#),
         with(r#""unknown":{"a":[1]},"tools":[{"type":"brand_new"}]"#),
         with(r#""tool_choice":{"type":"brand_new"}"#),
+        with(r#""tools":[{"type":"tool_search"}],"tool_choice":{"type":"tool_search"}"#),
+        with(r#""tools":[{"type":"web_search"}],"tool_choice":{"type":"web_search_preview"}"#),
+        with(r#""tools":[{"type":"computer"}],"tool_choice":{"type":"computer_use_preview"}"#),
+        with(
+            r#""tools":[{"type":"code_interpreter"}],"tool_choice":{"type":"code_interpreter"}"#,
+        ),
+        with(
+            r#""tools":[{"type":"namespace","name":"n","tools":[{"type":"mcp","server_label":"s"}]}],"tool_choice":{"type":"mcp"}"#,
+        ),
+        r#"{"model":"m","prompt":{"id":"p"},"tool_choice":{"type":"file_search"}}"#.to_owned(),
+        r#"{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"shell"}]}],"tool_choice":{"type":"shell"}}"#.to_owned(),
         with_items(r#"{"type":"brand_new","content":[5,"x"],"output":7}"#),
         with_parts(r#"{"type":"brand_new","text":{}}"#),
         r#"{"model":"m","prompt":{"id":"p"}}"#.to_owned(),
