@@ -5,6 +5,7 @@ use canon::{
     CacheBreakpoint, Citation, ExtraFields, Finish, Losses, NeedKind, RequestNeeds, ToolChoiceMode,
     WireFormat,
 };
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 use std::collections::HashSet;
 use text_scan::plain_length;
@@ -77,10 +78,16 @@ pub(crate) fn note_foreign_field(name: &str, value: &Value, of: &str, losses: &m
 }
 
 /// Fields that protect those who use a program: the answer of a provider that does not know them would look
-/// checked and be none. Anthropic's gateways refuse `safeguards` in this way, and guardrails are those of
-/// Bedrock (<https://docs.aws.amazon.com/bedrock/latest/userguide/guardrails.html>).
-const PROTECTIVE_FIELDS: [&str; 6] = [
+/// checked and be none. Anthropic's gateways refuse `safeguards` in this way, guardrails are those of
+/// Bedrock (<https://docs.aws.amazon.com/bedrock/latest/userguide/guardrails.html>), `safe_prompt` is that of
+/// Mistral (<https://docs.mistral.ai/capabilities/guardrailing/>), and Model Armor that of Vertex
+/// (<https://cloud.google.com/security-command-center/docs/model-armor-vertex-integration>).
+const PROTECTIVE_FIELDS: [&str; 10] = [
     "safeguards",
+    "safe_prompt",
+    "safePrompt",
+    "modelArmorConfig",
+    "model_armor_config",
     "guardrails",
     "guardrail_config",
     "guardrailConfig",
@@ -90,7 +97,11 @@ const PROTECTIVE_FIELDS: [&str; 6] = [
 
 /// Adds the fields of a request that no translation may drop, by their own names.
 pub(crate) fn add_protective(needs: &mut RequestNeeds, rest: &UnknownFields<'_>) {
-    for (name, _) in rest.present().filter(|(name, _)| PROTECTIVE_FIELDS.contains(name)) {
+    // `false` asks for nothing.
+    let asks = |(name, value): &(&str, &RawValue)| {
+        PROTECTIVE_FIELDS.contains(name) && value.get() != "false"
+    };
+    for (name, _) in rest.present().filter(asks) {
         needs.add(name.to_owned(), NeedKind::OwnField);
     }
 }

@@ -289,7 +289,7 @@ async fn losses_of_a_lane_that_failed_are_not_reported() {
 async fn protective_fields_are_refused_by_other_formats_and_kept_by_their_own() {
     let gateway = TestGateway::start().await;
     let turns = json!([{ "role": "user", "content": "hi" }]);
-    for field in ["safeguards", "guardrails", "moderation"] {
+    for field in ["safeguards", "guardrails", "moderation", "safe_prompt", "safePrompt"] {
         for (path, own, body) in [
             ("/v1/messages", "demo-messages", json!({ "messages": turns, "max_tokens": 20 })),
             ("/v1/chat/completions", "demo-chat", json!({ "messages": turns })),
@@ -306,10 +306,19 @@ async fn protective_fields_are_refused_by_other_formats_and_kept_by_their_own() 
                 }
                 assert_eq!(got.status, 400, "{path} {model}: {}", got.text());
                 assert!(got.text().contains(&format!("`{field}`")), "{}", got.text());
-                body[field] = json!(null);
-                let got = gateway.post(path, &body).send().await;
-                assert_eq!(got.status, 200, "{path} {model}: {}", got.text());
+                for nothing in [json!(null), json!(false)] {
+                    body[field] = nothing;
+                    let got = gateway.post(path, &body).send().await;
+                    assert_eq!(got.status, 200, "{path} {model}: {}", got.text());
+                }
             }
         }
+    }
+    let contents = json!([{ "role": "user", "parts": [{ "text": "hi" }] }]);
+    for field in ["modelArmorConfig", "model_armor_config"] {
+        let body = json!({ "contents": contents, field: { "promptTemplateName": "t" } });
+        let got = gateway.post("/v1beta/models/demo-chat:generateContent", &body).send().await;
+        assert_eq!(got.status, 400, "{}", got.text());
+        assert!(got.text().contains(&format!("`{field}`")), "{}", got.text());
     }
 }
