@@ -117,7 +117,9 @@ fn hold_record(
 ) -> Arc<HoldRecord> {
     let session = session::find(call, facts);
     let wanted = (&facts.needs, session.as_deref());
-    let candidates = route::ordered_candidates(call, wanted, route, call.engine.monotonic_now());
+    let now = call.engine.monotonic_now();
+    let mut candidates = route::ordered_candidates(call, wanted, route, now);
+    route::place_session(call, &mut candidates, now);
     let first = candidates.first();
     let (start_cost, cost_per_second) =
         first.map(|first| costs(&first.lane, &first.health)).unwrap_or_default();

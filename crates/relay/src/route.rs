@@ -65,11 +65,13 @@ fn wrong_kind_error(model: &str, kind: ModelKind) -> ApiError {
 }
 
 /// Session of a call that has several equal lanes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PlacedSession {
     hash: u64,
     /// True if this node knows no lane of it.
     is_new: bool,
+    /// Lane among whose sessions it counts since this call.
+    counted_at: Option<Arc<HealthTracker>>,
 }
 
 /// A lane with one of its credentials.
@@ -94,10 +96,16 @@ impl Candidate {
 
     /// Remembers that the session of the call is at this lane now.
     pub(super) fn keep_session(&self, call: &Call) {
-        let (Some(session), Some(slot)) = (self.session, self.slot_hash()) else { return };
+        let (Some(session), Some(slot)) = (&self.session, self.slot_hash()) else { return };
         let now = call.engine.monotonic_now();
         call.engine.session_lanes.record(session.hash, LaneMark::of(slot), now);
         if session.is_new {
+            self.health.add_session();
+        }
+        // The lane it was placed at has failed.
+        if let Some(other) = session.counted_at.as_ref().filter(|at| !Arc::ptr_eq(at, &self.health))
+        {
+            other.remove_session();
             self.health.add_session();
         }
     }
@@ -351,12 +359,12 @@ pub(super) fn ordered_candidates(
     let draw = match hash {
         Some(LaneHash { hash, is_kept }) => {
             let lane = call.engine.session_lanes.find(hash, now);
-            let session = PlacedSession { hash, is_new: lane.is_none() };
+            let session = PlacedSession { hash, is_new: lane.is_none(), counted_at: None };
             // The order of the file counts more than a cache, so that a session leaves a fallback.
             let priority = candidates.iter().map(|one| one.priority).min();
             let first = |one: &&mut Candidate| is_kept && Some(one.priority) == priority;
             for one in candidates.iter_mut().filter(first) {
-                one.session = Some(session);
+                one.session = Some(session.clone());
             }
             LaneDraw::Session { hash, lane }
         }
@@ -371,6 +379,41 @@ pub(super) fn ordered_candidates(
         ordered.sort_by_key(|one| !is_first(one));
     }
     ordered
+}
+
+/// Remembers the first candidate as the lane of a new session. Calls that run at the same time then go there
+/// too, and other new sessions count this one.
+pub(super) fn place_session(call: &Call, candidates: &mut [Candidate], now: Micros) {
+    let Some(first) = candidates.first() else { return };
+    let session = first.session.as_ref().filter(|session| session.is_new);
+    let (Some(hash), Some(slot)) = (session.map(|session| session.hash), first.slot_hash()) else {
+        return;
+    };
+    if !matches!(first.standing(now), LaneState::Good | LaneState::Probing) {
+        return;
+    }
+    let counted_at = match call.engine.session_lanes.place(hash, LaneMark::of(slot), now) {
+        Ok(()) => {
+            first.health.add_session();
+            Some(Arc::clone(&first.health))
+        }
+        Err(own) => {
+            let is_own = |one: &Candidate| {
+                one.session.is_some()
+                    && one.slot_hash().map(LaneMark::of) == Some(own)
+                    && one.standing(now) == LaneState::Good
+            };
+            let at = candidates.iter().position(is_own);
+            if let Some(before) = at.and_then(|at| candidates.get_mut(..=at)) {
+                before.rotate_right(1);
+            }
+            None
+        }
+    };
+    for session in candidates.iter_mut().filter_map(|one| one.session.as_mut()) {
+        session.is_new = false;
+        session.counted_at.clone_from(&counted_at);
+    }
 }
 
 /// Ranks the lanes by price. Lanes of equal price keep their order, and fallbacks stay last.

@@ -240,6 +240,13 @@ impl HealthTracker {
         self.sessions.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Takes back a session that began elsewhere.
+    pub fn remove_session(&self) {
+        // `Err` means that there is none, which `u32::checked_sub` reports.
+        let less = |sessions: u32| sessions.checked_sub(1);
+        let _ = self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
     /// Returns the usual latency, if measured recently.
     pub fn latency(&self, now: Micros) -> Option<Micros> {
         let recent = now - self.measured_at.load() < SAMPLE_LIFETIME;

@@ -4,8 +4,9 @@ use crate::health::LaneState;
 use crate::session_lanes::LaneMark;
 use canon::Micros;
 
-/// A conversation leaves its lane, where its prompt is likely cached, if the lane has this many
-/// times the load of the next one.
+/// A new session leaves the lane of its hash if that has this many times the load of the next one. Other
+/// nodes may know it there. A session that this node knows stays, because its prompt is cached: a lane that
+/// cannot take more calls is busy.
 const MAX_STICKY_LOAD_RATIO: f64 = 4.0;
 /// A lane is slow if its latency exceeds that of its equal by this factor and by this margin; a
 /// smaller difference is noise.
@@ -104,8 +105,11 @@ pub fn order_lanes(candidates: &[LaneCandidate], draw: LaneDraw) -> Vec<usize> {
 /// <https://arxiv.org/abs/1608.01350>.
 fn spread_sessions(candidates: &[LaneCandidate], order: &mut [usize]) {
     let Some(first) = order.first().and_then(|index| candidates.get(*index)) else { return };
-    let is_equal =
-        |one: &LaneCandidate| one.priority == first.priority && one.state == LaneState::Good;
+    // A lane that has to be probed is among them. If new sessions passed it over, it would get no call at all
+    // where every call belongs to a session.
+    let is_equal = |one: &LaneCandidate| {
+        one.priority == first.priority && matches!(one.state, LaneState::Good | LaneState::Probing)
+    };
     let equals = candidates.iter().filter(|one| is_equal(one));
     let (weight, sessions) = equals.fold((0.0, 1.0), |(weight, sessions), one| {
         (weight + one.weight, sessions + f64::from(one.sessions))
@@ -158,8 +162,9 @@ fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: LaneDraw) -> b
         return false;
     }
     let load = |one: &LaneCandidate, base: f64| (f64::from(one.pending) + base) / one.weight;
+    let is_known = draw.was_at(one);
     if let (Some(mine), Some(theirs)) = (one.latency, other.latency)
-        && (is_slower(mine, theirs) || is_slower(theirs, mine))
+        && (is_slower(mine, theirs) || (!is_known && is_slower(theirs, mine)))
     {
         // Waiting calls take as long as the lane is slow.
         let work = |one: &LaneCandidate, latency: Micros| {
@@ -168,7 +173,9 @@ fn should_yield(one: &LaneCandidate, other: &LaneCandidate, draw: LaneDraw) -> b
         let samples = mine > theirs && mix(!draw.number()).is_multiple_of(SLOW_SAMPLE_INTERVAL);
         return !samples && work(one, mine) > work(other, theirs);
     }
-    if draw.is_session() {
+    if is_known {
+        false
+    } else if draw.is_session() {
         load(one, 1.0) > MAX_STICKY_LOAD_RATIO * load(other, 1.0)
     } else {
         load(one, 0.0) > load(other, 0.0)
@@ -190,7 +197,9 @@ pub(crate) const fn mix(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::{AttemptFailure, HealthTracker};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     fn good(priority: u32, weight: f64, hash_key: u64) -> LaneCandidate {
         let state = LaneState::Good;
@@ -250,6 +259,71 @@ mod tests {
             );
             without[home].pending = 50;
             assert_ne!(order_lanes(&without, draw(hash_key, true))[0], home);
+        }
+    }
+
+    #[test]
+    fn a_known_session_stays_at_any_load() {
+        let mut lanes = [good(0, 1.0, 1), good(0, 1.0, 2)];
+        for (home, pending) in [0, 1].into_iter().flat_map(|home| [0, 6, 500].map(|n| (home, n))) {
+            lanes[home].pending = pending;
+            lanes[1 - home].pending = 0;
+            for hash in 0..50 {
+                let lane = Some(LaneMark::of(lanes[home].hash_key));
+                let draw = LaneDraw::Session { hash, lane };
+                assert_eq!(order_lanes(&lanes, draw)[0], home, "{pending}");
+                for state in
+                    [LaneState::Busy(Micros::new(5)), LaneState::CoolingDown(Micros::new(5))]
+                {
+                    let mut full = lanes;
+                    full[home].state = state;
+                    assert_ne!(order_lanes(&full, draw)[0], home, "it is full, limited or down");
+                }
+            }
+        }
+    }
+
+    /// Sends calls of new sessions, one in each step of the clock, of which the first lane fails until
+    /// `recovers_at`. Returns the calls at the first lane afterwards.
+    fn calls_after_recovery(recovers_at: Micros, step: Micros, calls: i64) -> (usize, usize) {
+        let healths = [(); 2].map(|()| Arc::new(HealthTracker::new(Arc::default())));
+        let (mut tried, mut answered) = (0, 0);
+        for number in 0..calls {
+            let now = Micros::from_secs(1) + step * number;
+            let lanes = [0, 1].map(|at| LaneCandidate {
+                state: healths[at].state(now),
+                sessions: healths[at].sessions(),
+                ..good(0, 1.0, mix(at as u64))
+            });
+            let hash = mix(mix(number.unsigned_abs()));
+            for at in order_lanes(&lanes, LaneDraw::Session { hash, lane: None }) {
+                let mut attempt = healths[at].begin_attempt(now);
+                if at == 0 && now < recovers_at {
+                    attempt.failed(AttemptFailure::Down, now);
+                    continue;
+                }
+                tried += usize::from(now >= recovers_at);
+                answered += usize::from(at == 0);
+                attempt.succeeded(now);
+                healths[at].add_session();
+                break;
+            }
+        }
+        (answered, tried)
+    }
+
+    #[test]
+    fn a_recovered_lane_gets_its_share_of_new_sessions() {
+        // One new session in three seconds, for a minute after the failure.
+        let (answered, all) = calls_after_recovery(Micros::from_secs(60), Micros::from_secs(3), 40);
+        assert!(answered >= 7, "{answered} of {all}");
+        for (recovers_at, step) in [(5, 200), (30, 500), (90, 1_000)] {
+            let (answered, all) = calls_after_recovery(
+                Micros::from_secs(recovers_at),
+                Micros::from_millis(step),
+                recovers_at * 2_000 / step,
+            );
+            assert!(answered * 3 >= all, "{answered} of {all} after {recovers_at} s");
         }
     }
 

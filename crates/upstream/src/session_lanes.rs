@@ -42,24 +42,48 @@ impl Default for SessionLanes {
 impl SessionLanes {
     /// Returns the lane that answered a session last; `None` for a new session.
     pub fn find(&self, session: u64, now: Micros) -> Option<LaneMark> {
-        let entry = self.entry(session)?.load(Ordering::Relaxed);
-        let age = minute(now).wrapping_sub(entry as u16);
-        let lane = entry >> MINUTE_BITS & ((1 << MARK_BITS) - 1);
-        let is_own = entry != 0 && entry >> (MINUTE_BITS + MARK_BITS) == session_mark(session);
-        (is_own && age <= LIFETIME_MINUTES).then_some(LaneMark(lane))
+        read_entry(self.entry(session)?.load(Ordering::Relaxed), session, now)
     }
 
     /// Remembers that this lane answered a session.
     pub fn record(&self, session: u64, lane: LaneMark, now: Micros) {
-        let marks = session_mark(session) << MARK_BITS | lane.0;
         if let Some(entry) = self.entry(session) {
-            entry.store(marks << MINUTE_BITS | u64::from(minute(now)), Ordering::Relaxed);
+            entry.store(new_entry(session, lane, now), Ordering::Relaxed);
+        }
+    }
+
+    /// Remembers that a new session begins at this lane, so that its other calls find it before the first
+    /// answer. Fails if another call has placed the session meanwhile, with the lane of that.
+    pub fn place(&self, session: u64, lane: LaneMark, now: Micros) -> Result<(), LaneMark> {
+        let Some(entry) = self.entry(session) else { return Ok(()) };
+        let found = entry.load(Ordering::Relaxed);
+        if let Some(own) = read_entry(found, session, now) {
+            return Err(own);
+        }
+        let new = new_entry(session, lane, now);
+        let replaced = entry.compare_exchange(found, new, Ordering::Relaxed, Ordering::Relaxed);
+        match replaced.map_err(|found| read_entry(found, session, now)) {
+            Err(Some(own)) => Err(own),
+            // The entry is that of another session with the same place.
+            Ok(_) | Err(None) => Ok(()),
         }
     }
 
     fn entry(&self, session: u64) -> Option<&AtomicU64> {
         self.0.get(session as usize % PLACES)
     }
+}
+
+fn new_entry(session: u64, lane: LaneMark, now: Micros) -> u64 {
+    let marks = session_mark(session) << MARK_BITS | lane.0;
+    marks << MINUTE_BITS | u64::from(minute(now))
+}
+
+fn read_entry(entry: u64, session: u64, now: Micros) -> Option<LaneMark> {
+    let age = minute(now).wrapping_sub(entry as u16);
+    let lane = entry >> MINUTE_BITS & ((1 << MARK_BITS) - 1);
+    let is_own = entry != 0 && entry >> (MINUTE_BITS + MARK_BITS) == session_mark(session);
+    (is_own && age <= LIFETIME_MINUTES).then_some(LaneMark(lane))
 }
 
 const fn session_mark(session: u64) -> u64 {
@@ -82,6 +106,9 @@ mod tests {
             let (lanes, lane) = (SessionLanes::default(), LaneMark::of(key));
             let at = Micros::new(at);
             prop_assert_eq!(lanes.find(session, at), None);
+            prop_assert_eq!(lanes.place(session, lane, at), Ok(()));
+            prop_assert_eq!(lanes.place(session, LaneMark::of(!key), at), Err(lane));
+            prop_assert_eq!(lanes.find(session, at), Some(lane));
             lanes.record(session, lane, at);
             prop_assert_eq!(lanes.find(session, at), Some(lane));
             let found = lanes.find(session, at + MINUTE * wait);

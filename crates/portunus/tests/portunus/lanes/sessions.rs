@@ -1,9 +1,12 @@
 //! Sessions: each stays at one lane, is on the receipt, and has its sums.
 
 use super::*;
+use futures_util::future::{join, join_all};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::until;
+use tokio::sync::Semaphore;
 
 use crate::money::key;
 
@@ -38,6 +41,54 @@ async fn sixty_sessions_with_one_prompt_share_two_lanes() {
         *counts.entry(lane).or_default() += 1;
     }
     assert!(counts.values().all(|count| (24..=36).contains(count)), "{counts:?}");
+}
+
+/// A provider that answers each call after the test has let it through.
+async fn held(gate: &Arc<Semaphore>) -> ScriptedProvider {
+    let mut answer = vec![AnswerStep::WaitFor(Arc::clone(gate))];
+    answer.extend(chat_reply("hi", 3, 5));
+    ScriptedProvider::start(vec![answer]).await
+}
+
+#[tokio::test]
+async fn sessions_that_run_at_the_same_time_share_two_lanes() {
+    let gate = Arc::new(Semaphore::new(0));
+    let (a, b) = (held(&gate).await, held(&gate).await);
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], EQUAL)).await;
+    // Two calls of each session, of which none is answered before all have begun.
+    let names: Vec<String> = (0..120).map(|number| format!("same-time-{}", number / 2)).collect();
+    let calls = join_all(names.iter().map(|name| lane_of(&gateway, name)));
+    let open = async {
+        until("all calls run", async || a.requests().len() + b.requests().len() == 120).await;
+        gate.add_permits(120);
+    };
+    let (lanes, ()) = join(calls, open).await;
+    let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
+    for pair in lanes.chunks(2) {
+        assert_eq!(pair[0], pair[1], "a session is at two lanes");
+        *counts.entry(&pair[0]).or_default() += 1;
+    }
+    assert!(counts.values().all(|count| (24..=36).contains(count)), "{counts:?}");
+}
+
+#[tokio::test]
+async fn calls_of_a_session_at_the_same_time_stay_at_its_lane() {
+    let gate = Arc::new(Semaphore::new(0));
+    let (a, b) = (held(&gate).await, held(&gate).await);
+    let gateway = TestGateway::with_config(&config(&[&a.url, &b.url], EQUAL)).await;
+    // A new session, and then the same one again.
+    for count in [6, 30] {
+        let before = a.requests().len() + b.requests().len();
+        let calls = join_all((0..count).map(|_| lane_of(&gateway, "one")));
+        let open = async {
+            let all = || a.requests().len() + b.requests().len();
+            until("all calls run", async || all() == before + count).await;
+            gate.add_permits(count);
+        };
+        let (lanes, ()) = join(calls, open).await;
+        assert!(lanes.iter().all(|lane| *lane == lanes[0]), "{lanes:?}");
+    }
+    assert!(a.requests().is_empty() || b.requests().is_empty());
 }
 
 #[tokio::test]
