@@ -28,7 +28,7 @@ pub fn set_envelope_mac(mac: Box<dyn EnvelopeMac>) {
 }
 
 /// Returns the codes that the gateway set, or codes that only this process accepts.
-pub(crate) fn envelope_mac() -> &'static dyn EnvelopeMac {
+pub fn envelope_mac() -> &'static dyn EnvelopeMac {
     &**ENVELOPE_MAC.get_or_init(|| Box::<ProcessMac>::default())
 }
 

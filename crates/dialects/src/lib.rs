@@ -75,7 +75,7 @@ pub use dialect::{
     ReplyStamp, RequestFacts, RequestTarget, RequestUse, StreamMeter, StreamReader, StreamWriter,
 };
 pub use endings::failed_turn;
-pub use envelope_mac::{EnvelopeMac, MAC_BYTES, set_envelope_mac};
+pub use envelope_mac::{EnvelopeMac, MAC_BYTES, envelope_mac, set_envelope_mac};
 pub use error_paths::{InsertedItems, RefusedRequest, with_caller_paths, with_own_spelling};
 pub use format_functions::FormatFunctions;
 pub use format_traits::{FormatTraits, LimitHeaderStyle};

@@ -38,6 +38,8 @@ pub(crate) enum DefaultValue {
     Scrubbed(Option<&'static str>),
     /// The same without a value. A present value is noted for the meter.
     NotedScrubbed(NoteLabel),
+    /// A value of which some parts are not shown.
+    Redacted(&'static Redaction),
     /// A value that is given for this reply, by its JSON pointer.
     Given(&'static str),
     /// None. A present value is noted for the meter.
@@ -46,10 +48,21 @@ pub(crate) enum DefaultValue {
     NotedJson(NoteLabel, &'static str),
 }
 
+/// A value of which some parts are not shown.
+#[derive(Debug)]
+pub(crate) struct Redaction {
+    /// JSON of an absent value.
+    pub(crate) default: &'static str,
+    /// Returns true if a value may have such parts. It must depend on nothing but names of fields.
+    pub(crate) is_possible: fn(&str) -> bool,
+    /// Returns a value without them; `None` if it has none.
+    pub(crate) redact: fn(&str) -> Option<String>,
+}
+
 impl DefaultValue {
     /// Returns true if the texts of a present value are changed.
     const fn is_scrubbed(self) -> bool {
-        matches!(self, Self::Scrubbed(_) | Self::NotedScrubbed(_))
+        matches!(self, Self::Scrubbed(_) | Self::NotedScrubbed(_) | Self::Redacted(_))
     }
 }
 
@@ -449,6 +462,7 @@ impl<'t> CompletionPass<'t, '_> {
             | DefaultValue::SelectedModel
             | DefaultValue::MissingModel => false,
             DefaultValue::Scrubbed(_) | DefaultValue::NotedScrubbed(_) => present.is_none(),
+            DefaultValue::Redacted(redaction) => !present.is_some_and(redaction.is_possible),
             DefaultValue::Json(_)
             | DefaultValue::Position
             | DefaultValue::NotedPosition(_)
@@ -482,6 +496,10 @@ fn default_json(
         DefaultValue::Given(pointer) => {
             values.given?.pointer(pointer).filter(|value| !value.is_null())?.to_string()
         }
+        DefaultValue::Redacted(redaction) => match present {
+            Some(present) => (redaction.redact)(present)?,
+            None => redaction.default.to_owned(),
+        },
         DefaultValue::Scrubbed(_) | DefaultValue::NotedScrubbed(_) => {
             let Some(present) = present else {
                 let DefaultValue::Scrubbed(json) = default else { return None };

@@ -31,6 +31,7 @@ mod write_stream;
 mod write_tools;
 
 pub(crate) use own::client_tools::read_shell_call;
+pub use own::server_secrets::hide_server_secrets;
 
 use crate::chat::ChatDialect;
 use crate::repeated_text::RepeatingReader;

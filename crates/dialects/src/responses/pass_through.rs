@@ -11,11 +11,12 @@ use super::names::{LIMIT_FIELD, PATH};
 use super::own::event_writer::EventWriter;
 use super::own::partial_response::PartialResponse;
 use super::own::response_object::ResponseEcho;
+use super::own::server_secrets::{may_have_secrets, without_secrets};
 use super::reply::{ResponsesEventView, ResponsesReplyView};
 use super::{ResponsesDialect, fault};
 use crate::json::{self, BodySegments};
 use crate::repeated_text::{RepeatingMeter, TextMeter};
-use crate::reply_shape::{self, DefaultValue, ObjectShape};
+use crate::reply_shape::{self, DefaultValue, ObjectShape, Redaction};
 use crate::stream_completer::StreamCompleter;
 use crate::text::BorrowedText;
 use crate::wire_value::AnyValue;
@@ -80,6 +81,10 @@ impl PassThrough for ResponsesDialect {
     }
 }
 
+/// The tools of the request, which some providers repeat with the secrets of their servers.
+static SHOWN_TOOLS: Redaction =
+    Redaction { default: "[]", is_possible: may_have_secrets, redact: without_secrets };
+
 /// The documented fields of a response,
 /// <https://platform.openai.com/docs/api-reference/responses/object>.
 static REPLY: ObjectShape = ObjectShape {
@@ -94,7 +99,7 @@ static REPLY: ObjectShape = ObjectShape {
         ("metadata", DefaultValue::Json("{}")),
         ("parallel_tool_calls", DefaultValue::Json("true")),
         ("tool_choice", DefaultValue::Json("\"auto\"")),
-        ("tools", DefaultValue::Json("[]")),
+        ("tools", DefaultValue::Redacted(&SHOWN_TOOLS)),
     ],
     inside: &[("usage", &USAGE)],
     find_texts: None,

@@ -7,6 +7,7 @@ use canon::{
 use serde_json::Value;
 
 use super::names::{ADDED_TOOLS_EXTRA, NAMESPACE_EXTRA, ORIGIN};
+use super::own::server_secrets::hide_server_secrets;
 use super::own::tool_names::{self, ToolNames};
 use crate::fields::{ObjectWriter, lose, note_foreign_fields, write_cache_breakpoint};
 use crate::openai_values::write_location;
@@ -201,8 +202,9 @@ pub(super) fn write_choice(choice: &ToolChoice, tools: &[Tool]) -> Option<Value>
     }
 }
 
-/// Writes a tool for the echo, where all fields are required.
+/// Writes a tool for the echo, where all fields are required and none is a secret.
 pub(super) fn echo_tool(mut tool: Value) -> Value {
+    hide_server_secrets(&mut tool);
     if let Value::Object(fields) = &mut tool
         && fields.get("type").and_then(Value::as_str) == Some("function")
     {

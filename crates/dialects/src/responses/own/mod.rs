@@ -8,5 +8,6 @@ pub(super) mod item_writer;
 pub(super) mod output_items;
 pub(super) mod partial_response;
 pub(super) mod response_object;
+pub(super) mod server_secrets;
 pub(super) mod tool_names;
 mod whole_parts;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::event_writer::EventWriter;
 use super::output_items;
+use super::server_secrets::hide_server_secrets;
 use crate::fields::ObjectWriter;
 use crate::json;
 use crate::responses::usage::write_usage;
@@ -74,8 +75,11 @@ impl PartialResponse {
             let item = ObjectWriter::new().with_object(Some(&item)).set("status", "incomplete");
             events.end_item(item.set("content", vec![part]));
         }
+        let mut created = field(&self.created_event, "response");
+        let tools = created.as_mut().and_then(|created| created.get_mut("tools")?.as_array_mut());
+        tools.into_iter().flatten().for_each(hide_server_secrets);
         let response = ObjectWriter::new()
-            .with_object(field(&self.created_event, "response").as_ref())
+            .with_object(created.as_ref())
             .set("status", "incomplete")
             .set("incomplete_details", ObjectWriter::new().set("reason", "max_output_tokens"))
             .set("output", std::mem::take(&mut events.output))
