@@ -102,6 +102,7 @@ struct ErrorFields {
     retry_after: Option<Duration>,
     is_retryable: bool,
     progress: Option<UpstreamProgress>,
+    headers: Vec<(&'static str, String)>,
 }
 
 impl ApiError {
@@ -143,6 +144,7 @@ impl ApiError {
             retry_after: None,
             is_retryable,
             progress: None,
+            headers: Vec::new(),
         }))
     }
 
@@ -216,6 +218,20 @@ impl ApiError {
         self
     }
 
+    /// Marks the error as not retryable, and names no time: a retry would repeat work that was done.
+    #[must_use]
+    pub fn after_work(mut self) -> Self {
+        self.0.retry_after = None;
+        self.without_retry()
+    }
+
+    /// Adds a header to the answer.
+    #[must_use]
+    pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.0.headers.push((name, value.into()));
+        self
+    }
+
     /// Sets the progress of the provider call.
     #[must_use]
     pub fn with_progress(mut self, progress: UpstreamProgress) -> Self {
@@ -256,6 +272,11 @@ impl ApiError {
     /// Returns the time to wait before a retry.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
+    }
+
+    /// Returns the headers of the answer that the error brings.
+    pub fn headers(&self) -> &[(&'static str, String)] {
+        &self.0.headers
     }
 
     /// Returns the progress of the provider call, if known.

@@ -50,6 +50,11 @@ impl ErrorFormat {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         retry_headers(error, status, headers);
+        for (name, value) in error.headers() {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(*name, value);
+            }
+        }
         if status == 413 {
             // The rest of the body is not read, so the connection cannot be reused (RFC 9112,
             // section 9.6).

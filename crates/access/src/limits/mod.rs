@@ -54,13 +54,18 @@ pub struct RatePermit {
     clock: Arc<dyn Clock>,
     shared: Option<Arc<SharedLimits>>,
     admissions: Mutex<Vec<RateAdmission>>,
+    /// Windows of the key and its account, with their names. They outlive the admissions.
+    windows: Vec<NamedWindow>,
 }
+
+/// Window with its name in the shared counts.
+type NamedWindow = (Arc<RateWindow>, Arc<str>);
 
 /// Admission of a call to one window: its key's or its account's.
 struct RateAdmission {
     window: Arc<RateWindow>,
     /// Name of the window in the shared counts.
-    name: String,
+    name: Arc<str>,
     /// Step and amount of the tokens counted on this node.
     local_tokens: Option<(i64, u64)>,
     /// Step and amount of the tokens in the shared count.
@@ -98,46 +103,20 @@ impl RateLimiter {
     /// Admits a call, or returns an error with the time to retry after. Returns `None` if no limit
     /// applies.
     pub async fn admit(&self, key: &ApiKey) -> Result<Option<Arc<RatePermit>>, ApiError> {
+        let mut windows: Vec<NamedWindow> = Vec::with_capacity(2);
+        if key.rate_window.is_limited() {
+            let name = format!("key:{}", key.record.id);
+            windows.push((Arc::clone(&key.rate_window), name.into()));
+        }
         let account = self.account(&key.record.account_id);
-        let own = key.rate_window.limits().map(|limits| {
-            (Arc::clone(&key.rate_window), limits, format!("key:{}", key.record.id), "API key")
-        });
-        let accounts_window = account.and_then(|window| {
-            let limits = window.limits()?;
-            Some((window, limits, format!("account:{}", key.record.account_id), "account"))
-        });
-        if own.is_none() && accounts_window.is_none() {
+        if let Some(account) = account.filter(|window| window.is_limited()) {
+            windows.push((account, format!("account:{}", key.record.account_id).into()));
+        }
+        if windows.is_empty() {
             return Ok(None);
         }
-        // Created before the checks, so that dropping it releases the key's window if the account
-        // refuses.
-        let permit = RatePermit {
-            clock: Arc::clone(&self.clock),
-            shared: self.shared.clone(),
-            admissions: Mutex::new(Vec::with_capacity(2)),
-        };
-        let mut steps = Vec::with_capacity(2);
-        for (window, limits, name, owner) in [own, accounts_window].into_iter().flatten() {
-            match self.admit_one(&window, limits, &name).await {
-                Ok(step) => {
-                    steps.push((Arc::clone(&window), step));
-                    permit.admissions.lock().push(RateAdmission {
-                        window,
-                        name,
-                        local_tokens: None,
-                        shared_tokens: None,
-                    });
-                }
-                Err(exceeded) => {
-                    permit.admissions.lock().clear();
-                    for (window, step) in steps {
-                        window.cancel(self.clock.now(), step);
-                    }
-                    return Err(limit_error(exceeded, owner));
-                }
-            }
-        }
-        Ok(Some(Arc::new(permit)))
+        let (clock, shared) = (Arc::clone(&self.clock), self.shared.clone());
+        RatePermit::admit(clock, shared, windows).await.map(Some)
     }
 
     /// Returns true if no rate limit applies to a call with this key.
@@ -145,37 +124,6 @@ impl RateLimiter {
         let is_limited = |window: Arc<RateWindow>| window.is_limited();
         !key.rate_window.is_limited()
             && !self.account(&key.record.account_id).is_some_and(is_limited)
-    }
-
-    async fn admit_one(
-        &self,
-        window: &RateWindow,
-        limits: RateLimits,
-        name: &str,
-    ) -> Result<Option<i64>, LimitExceeded> {
-        let (nodes, alone) = cluster_state(self.shared.as_ref());
-        let step = window.admit(self.clock.now(), nodes, alone)?;
-        let (Some(shared), Some(limit)) = (&self.shared, limits.rpm) else { return Ok(step) };
-        if alone {
-            return Ok(step);
-        }
-        // Boxed, so that calls without shared limits do not carry this future.
-        let outcome =
-            Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit }))
-                .await;
-        let now = self.clock.now();
-        match outcome {
-            TakeOutcome::Allowed(_, used) => {
-                window.set_shared_requests(now, used);
-                Ok(step)
-            }
-            TakeOutcome::Refused(wait, used) => {
-                window.cancel(now, step);
-                window.set_shared_requests(now, used);
-                Err(LimitExceeded::Requests(limit, wait))
-            }
-            TakeOutcome::Unknown => window.check_share(now, nodes, step).map(|()| step),
-        }
     }
 
     /// Limits of all keys of an account together; `None` for no limit.
@@ -208,18 +156,90 @@ fn cluster_state(shared: Option<&Arc<SharedLimits>>) -> (u32, bool) {
 }
 
 impl RatePermit {
+    /// Admits a call to all windows, or to none.
+    async fn admit(
+        clock: Arc<dyn Clock>,
+        shared: Option<Arc<SharedLimits>>,
+        windows: Vec<NamedWindow>,
+    ) -> Result<Arc<Self>, ApiError> {
+        // Created before the checks, so that dropping it releases the key's window if the account
+        // refuses.
+        let admissions = Mutex::new(Vec::with_capacity(windows.len()));
+        let permit = Self { clock, shared, admissions, windows };
+        let mut steps = Vec::with_capacity(2);
+        for (window, name) in &permit.windows {
+            let Some(limits) = window.limits() else { continue };
+            match permit.admit_one(window, limits, name).await {
+                Ok(step) => {
+                    steps.push((window, step));
+                    permit.admissions.lock().push(RateAdmission {
+                        window: Arc::clone(window),
+                        name: Arc::clone(name),
+                        local_tokens: None,
+                        shared_tokens: None,
+                    });
+                }
+                Err(exceeded) => {
+                    permit.admissions.lock().clear();
+                    for (window, step) in steps {
+                        window.cancel(permit.clock.now(), step);
+                    }
+                    return Err(limit_error(exceeded, owner_noun(name)));
+                }
+            }
+        }
+        Ok(Arc::new(permit))
+    }
+
+    /// Admits another call of the same request, after the earlier one has ended.
+    pub async fn next_call(&self) -> Result<Arc<Self>, ApiError> {
+        Self::admit(Arc::clone(&self.clock), self.shared.clone(), self.windows.clone()).await
+    }
+
+    /// Counts a call in one window.
+    async fn admit_one(
+        &self,
+        window: &RateWindow,
+        limits: RateLimits,
+        name: &str,
+    ) -> Result<Option<i64>, LimitExceeded> {
+        let (nodes, alone) = cluster_state(self.shared.as_ref());
+        let step = window.admit(self.clock.now(), nodes, alone)?;
+        let (Some(shared), Some(limit)) = (&self.shared, limits.rpm) else { return Ok(step) };
+        if alone {
+            return Ok(step);
+        }
+        // Boxed, so that calls without shared limits do not carry this future.
+        let outcome =
+            Box::pin(shared.take(&SharedTake { owner: name, limit_name: "rpm", amount: 1, limit }))
+                .await;
+        let now = self.clock.now();
+        match outcome {
+            TakeOutcome::Allowed(_, used) => {
+                window.set_shared_requests(now, used);
+                Ok(step)
+            }
+            TakeOutcome::Refused(wait, used) => {
+                window.cancel(now, step);
+                window.set_shared_requests(now, used);
+                Err(LimitExceeded::Requests(limit, wait))
+            }
+            TakeOutcome::Unknown => window.check_share(now, nodes, step).map(|()| step),
+        }
+    }
+
     /// Counts an estimate of the call's tokens, or returns an error with the time to retry after.
     pub async fn estimate_tokens(&self, estimate: u64) -> Result<(), ApiError> {
         let (nodes, alone) = cluster_state(self.shared.as_ref());
-        let windows: Vec<(Arc<RateWindow>, String)> = {
+        let windows: Vec<NamedWindow> = {
             let admissions = self.admissions.lock();
             admissions
                 .iter()
-                .map(|admission| (Arc::clone(&admission.window), admission.name.clone()))
+                .map(|admission| (Arc::clone(&admission.window), Arc::clone(&admission.name)))
                 .collect()
         };
         for (index, (window, name)) in windows.into_iter().enumerate() {
-            let owner = if name.starts_with("key:") { "API key" } else { "account" };
+            let owner = owner_noun(&name);
             let taken = window.count_tokens(self.clock.now(), estimate, nodes, alone);
             let Some(taken) = taken.map_err(|exceeded| limit_error(exceeded, owner))? else {
                 continue;
@@ -276,6 +296,11 @@ impl Drop for RatePermit {
     fn drop(&mut self) {
         self.close(0);
     }
+}
+
+/// Returns the word for the owner of a window.
+fn owner_noun(name: &str) -> &'static str {
+    if name.starts_with("key:") { "API key" } else { "account" }
 }
 
 fn limit_error(exceeded: LimitExceeded, owner: &str) -> ApiError {
