@@ -80,7 +80,14 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
             return Ok(answer(&Value::Null, Err(error), false));
         }
     };
-    let Some(id) = message.get("id").filter(|id| !id.is_null()) else {
+    let id = match message.get("id") {
+        Some(id) if !(id.is_string() || id.is_number()) => {
+            let error = RpcError::new(INVALID_REQUEST, "`id` must be a string or a number");
+            return Ok(answer(&Value::Null, Err(error), false));
+        }
+        id => id,
+    };
+    let Some(id) = id else {
         // A notification, or an answer: nothing here waits for one.
         let mut accepted = Response::new(Body::empty());
         *accepted.status_mut() = StatusCode::ACCEPTED;
@@ -190,6 +197,13 @@ fn check_envelope(
         let message = "the header `Mcp-Method` differs from the method in the body";
         return Err(RpcError::new(HEADER_MISMATCH, message));
     }
+    let name = params.get("name").filter(|_| message.get("method") == Some(&json!("tools/call")));
+    if let Some(name) = name.and_then(Value::as_str)
+        && headers.text("mcp-name").and_then(decode_name).as_deref() != Some(name)
+    {
+        let message = "the header `Mcp-Name` differs from the name in the body";
+        return Err(RpcError::new(HEADER_MISMATCH, message));
+    }
     if version != STATELESS_VERSION {
         let mut error = RpcError::new(UNSUPPORTED_VERSION, "the version is not served here");
         let supported: Vec<&str> =
@@ -202,6 +216,15 @@ fn check_envelope(
         return Err(RpcError::new(INVALID_PARAMS, message));
     }
     Ok(())
+}
+
+/// Returns the name that the header `Mcp-Name` has, which is encoded if no header can have it.
+fn decode_name(value: &str) -> Option<String> {
+    use base64::Engine as _;
+    let encoded = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
+    let Some(encoded) = encoded else { return Some(value.to_owned()) };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).ok()?;
+    String::from_utf8(bytes).ok()
 }
 
 fn answer(id: &Value, result: Result<Value, RpcError>, is_stateless: bool) -> Response {
@@ -391,13 +414,14 @@ impl McpHub<'_> {
 
     /// Finds the server of a tool, and the name that it has there.
     fn find<'n>(&self, name: &'n str) -> Option<(&Arc<McpServerSettings>, &'n str)> {
-        if !self.has_prefix {
-            let server = self.servers.first()?;
-            return server.offers(name).then_some((server, name));
-        }
-        let (prefix, tool) = name.split_once(NAME_SEPARATOR)?;
-        let server = self.servers.iter().find(|server| server.name == prefix)?;
-        server.offers(tool).then_some((server, tool))
+        let (server, tool) = match self.has_prefix {
+            false => (self.servers.first()?, name),
+            true => {
+                let (prefix, tool) = name.split_once(NAME_SEPARATOR)?;
+                (self.servers.iter().find(|server| server.name == prefix)?, tool)
+            }
+        };
+        (!tool.is_empty() && server.offers(tool)).then_some((server, tool))
     }
 }
 

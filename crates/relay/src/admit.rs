@@ -86,6 +86,20 @@ pub(super) async fn admit(
     Ok(AdmittedCall { account, lowered_limit: limit, requested_output })
 }
 
+/// Returns an error if the key cannot pay the smallest useful output of the call now. Reserves nothing.
+pub(super) async fn check_least_funds(
+    call: &Call,
+    facts: &RequestFacts,
+    route: &Route,
+    media: &MediaRefs,
+) -> Result<(), ApiError> {
+    let input = max_input_tokens(call, facts, route, media);
+    let output = facts.max_output_tokens.or(route.model.capabilities.max_output_tokens);
+    let output = output.unwrap_or(MIN_USEFUL_OUTPUT_TOKENS).min(MIN_USEFUL_OUTPUT_TOKENS);
+    let bound = max_cost(route, input, facts.max_output(output), &max_units(facts, route));
+    check_funds(call, bound).await
+}
+
 /// Reserves the maximum cost in full, or refuses the call.
 pub(super) async fn admit_with_max_cost(
     call: &Call,

@@ -210,7 +210,7 @@ impl Call {
             WireFormat::Responses | WireFormat::Messages | WireFormat::Native => true,
             WireFormat::Chat | WireFormat::Images => false,
         };
-        has_words && !self.is_dry_run() && !self.is_turn
+        has_words && !self.is_turn
     }
 
     /// Returns the call of one turn of an answer that has several: with a body of its own, the current state
@@ -348,6 +348,11 @@ impl Call {
     /// Forgets the caller's own timeout, for work that goes on without the caller.
     pub const fn forget_own_timeout(&mut self) {
         self.options.timeout = None;
+    }
+
+    /// Returns the time that the caller's own timeout leaves, if there is one.
+    pub(super) fn own_time_left(&self) -> Option<Duration> {
+        self.options.timeout.map(|time| time.saturating_sub(self.arrived.elapsed()))
     }
 
     /// Returns true if the caller's own timeout is over.

@@ -94,6 +94,20 @@ fn serve_turn(turn: Box<Call>) -> BoxFuture<'static, Result<ServerReply, ApiErro
     Box::pin(run_call(Arc::from(turn)))
 }
 
+/// Refuses a call that is not sent as it is, or that its key cannot pay. Reserves nothing.
+async fn check_call_funds(call: &Call) -> Result<(), ApiError> {
+    let check = || {
+        let facts = call.parse()?;
+        call.forget_chat();
+        let route = route::find(call, &facts)?;
+        let named = fence::named_objects(call, &facts.outline)?;
+        let media = media_refs::MediaRefs::find_in(call, &facts, &named, &route.lanes)?;
+        Ok::<_, ApiError>((facts, route, media))
+    };
+    let (facts, route, media) = call.work_permit().await.run(check).await?;
+    admit::check_least_funds(call, &facts, &route, &media).await
+}
+
 async fn run_call(call: Arc<Call>) -> Result<ServerReply, ApiError> {
     let parsed = call
         .work_permit()

@@ -31,13 +31,13 @@ const BURST_PIECE_BYTES: usize = 2 << 10;
 /// Output size at which a chunk is sent even if more data is available.
 const FLUSH_THRESHOLD_BYTES: usize = 64 << 10;
 /// Longest silence towards the caller before a keep-alive is sent.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Longest silence after the finish reason. The reply then ends without the provider's end marker.
 const END_MARKER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of checks of key, deadlines and silence.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for the error event to leave before the body is aborted. An abort discards unsent bytes.
-const ABORT_FLUSH_TIME: Duration = Duration::from_millis(50);
+pub(super) const ABORT_FLUSH_TIME: Duration = Duration::from_millis(50);
 /// Longest wait for the first chunk before the response headers are sent.
 const FIRST_CHUNK_WAIT: Duration = Duration::from_secs(10);
 

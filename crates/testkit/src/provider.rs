@@ -13,6 +13,8 @@ use tokio::sync::Semaphore;
 pub enum AnswerStep {
     /// These bytes, in one write.
     Bytes(Vec<u8>),
+    /// A whole answer of JSON-RPC with this result, to the id of the request.
+    RpcResult(Value),
     /// These bytes again and again, as fast as they are taken, until the connection ends.
     Flood(Vec<u8>),
     /// Silence.
@@ -93,6 +95,7 @@ async fn answer_requests(
 ) {
     let _ = stream.set_nodelay(true);
     while let Some(asked) = read_request(&mut stream).await {
+        let id = asked.json()["id"].take();
         seen.lock().expect("no panic while asking").push(asked);
         let steps = {
             let mut answers = answers.lock().expect("no panic while answering");
@@ -103,6 +106,15 @@ async fn answer_requests(
                 AnswerStep::Bytes(bytes) => {
                     if stream.write_all(&bytes).await.is_err() {
                         return;
+                    }
+                }
+                AnswerStep::RpcResult(result) => {
+                    let body = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+                    for step in reply(200, "application/json", &body.to_string()) {
+                        let AnswerStep::Bytes(bytes) = step else { continue };
+                        if stream.write_all(&bytes).await.is_err() {
+                            return;
+                        }
                     }
                 }
                 AnswerStep::Flood(bytes) => {

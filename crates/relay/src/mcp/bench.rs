@@ -63,8 +63,6 @@ pub(super) struct NamedServer {
     pub(super) allowed: Vec<ToolFilter>,
     /// Tools that the caller must approve.
     pub(super) approval: ToolFilter,
-    /// Tools that an earlier answer listed. The server is not asked again.
-    pub(super) known: Option<Vec<McpTool>>,
     /// Server of the operator; `None` for one that the caller named by its address.
     pub(super) offered: Option<Arc<McpServerSettings>>,
 }
@@ -73,11 +71,8 @@ pub(super) struct NamedServer {
 pub(super) struct BenchServer {
     pub(super) label: String,
     pub(super) tools: Vec<McpTool>,
-    /// True if the server was asked for its tools in this call.
-    pub(super) is_listed: bool,
     approval: ToolFilter,
     client: McpClient,
-    is_connected: bool,
     offered: Option<Arc<McpServerSettings>>,
 }
 
@@ -106,11 +101,13 @@ pub(super) struct BenchTool<'b> {
 }
 
 impl ToolBench {
-    /// Lists the tools of the servers, all at the same time. `taken` are the names of the caller's own
-    /// functions. A server that does not list its tools fails the request.
+    /// Lists the tools of the servers, all at the same time, or takes them for empty if they are not to be
+    /// asked. `taken` are the names of the caller's own functions. A server that does not list its tools
+    /// fails the request.
     pub(super) async fn open(
         servers: Vec<NamedServer>,
         taken: HashSet<String>,
+        asks: bool,
     ) -> Result<Self, ApiError> {
         if servers.len() > MAX_SERVERS {
             let message = format!("a request has at most {MAX_SERVERS} MCP servers");
@@ -123,7 +120,7 @@ impl ToolBench {
                 return Err(ApiError::invalid(&server.path, message));
             }
         }
-        let opened = join_all(servers.into_iter().map(open_server)).await;
+        let opened = join_all(servers.into_iter().map(|server| open_server(server, asks))).await;
         let mut bench = Self::default();
         for server in opened {
             bench.servers.push(server?);
@@ -191,12 +188,6 @@ impl ToolBench {
         let Ok(arguments) = dialects::json::read::<Map<String, Value>>(text) else {
             return ToolOutcome::refused("the arguments are not a JSON object");
         };
-        if !server.is_connected {
-            if let Err(error) = server.client.connect().await {
-                return failure(&server.label, &error);
-            }
-            server.is_connected = true;
-        }
         match server.client.call_tool(&tool.name, Value::Object(arguments)).await {
             Ok(result) => ToolOutcome::read(&result, self.shows_images),
             Err(error) => failure(&server.label, &error),
@@ -204,33 +195,21 @@ impl ToolBench {
     }
 }
 
-async fn open_server(server: NamedServer) -> Result<BenchServer, ApiError> {
-    let NamedServer { label, path, endpoint, allowed, approval, known, offered } = server;
+async fn open_server(server: NamedServer, asks: bool) -> Result<BenchServer, ApiError> {
+    let NamedServer { label, path, endpoint, allowed, approval, offered } = server;
     let mut client = McpClient::new(endpoint);
     let is_allowed = |tool: &McpTool| allowed.iter().all(|rule| rule.selects(tool));
-    let unknown = |error: McpError| {
+    if !asks {
+        return Ok(BenchServer { label, tools: Vec::new(), approval, client, offered });
+    }
+    let listed = client.list_tools(is_allowed).await;
+    let tools = listed.map_err(|error| {
         note_failure(&label, &error);
         let message =
             format!("the tools of the MCP server `{}` are not known: {error}", shown(&label));
         ApiError::invalid(&path, message).with_code(LIST_FAILED_CODE)
-    };
-    if let Some(known) = known {
-        client.check_sign_in().await.map_err(unknown)?;
-        let tools = known.into_iter().filter(is_allowed).collect();
-        let (is_listed, is_connected) = (false, false);
-        return Ok(BenchServer {
-            label,
-            tools,
-            is_listed,
-            approval,
-            client,
-            is_connected,
-            offered,
-        });
-    }
-    let tools = client.list_tools(is_allowed).await.map_err(unknown)?;
-    let (is_listed, is_connected) = (true, true);
-    Ok(BenchServer { label, tools, is_listed, approval, client, is_connected, offered })
+    })?;
+    Ok(BenchServer { label, tools, approval, client, offered })
 }
 
 fn note_failure(label: &str, error: &McpError) {

@@ -435,12 +435,21 @@ async fn read_answer(reply: &mut FetchReply, id: u64) -> Result<Map<String, Valu
         body.extend_from_slice(&piece);
     }
     let answer = dialects::json::read_bytes::<Map<String, Value>>(&body).ok();
-    match answer.and_then(|answer| take_answer(answer, None)) {
+    // A server that refuses a request before it reads it does not know its id (JSON-RPC 2.0, section 5).
+    let is_success = (200..=299).contains(&status);
+    let is_unread = |answer: &Map<String, Value>| {
+        answer.contains_key("error") && (!is_success || answer.get("id").is_none_or(Value::is_null))
+    };
+    let answer = answer.and_then(|answer| {
+        let id = Some(id).filter(|_| !is_unread(&answer));
+        take_answer(answer, id)
+    });
+    match answer {
         Some(Err(error)) => Err(error),
-        Some(Ok(result)) if (200..=299).contains(&status) => Ok(result),
+        Some(Ok(result)) if is_success => Ok(result),
         Some(Ok(_)) => Err(McpError::Status(status)),
-        None if (200..=299).contains(&status) => {
-            Err(McpError::Unusable("its answer is not one of JSON-RPC"))
+        None if is_success => {
+            Err(McpError::Unusable("its answer is not one of JSON-RPC to this request"))
         }
         None => Err(McpError::Status(status)),
     }

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
 use super::bench::{NamedServer, ToolBench, ToolFilter};
-use super::client::McpTool;
 use super::messages_history::lower_history;
 use super::named_servers::{add_token, remote_endpoint};
+use super::own_tools::{OwnPlace, OwnPlaces, own_names};
 use super::tool_outcome::{ToolImage, ToolOutcome};
 use super::turn_format::{
     FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text, write_event,
@@ -35,23 +35,31 @@ pub(super) fn drop_connector_beta(headers: &mut HeaderMap) {
     }
 }
 
-/// Asks the servers of a request and prepares its turns.
+/// Prepares the turns of a request, and asks its servers if `asks` says so.
 pub(super) async fn open(
     call: &Call,
     mut body: Map<String, Value>,
+    asks: bool,
 ) -> Result<OpenedTurns, ApiError> {
-    let servers = take_list(&mut body, "mcp_servers");
-    body.shift_remove("mcp_servers");
+    let servers = match body.shift_remove("mcp_servers") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(servers)) => servers,
+        Some(_) => {
+            return Err(ApiError::invalid(
+                "mcp_servers",
+                "`mcp_servers` must be a list of servers",
+            ));
+        }
+    };
     let tools = take_list(&mut body, "tools");
     let messages = take_list(&mut body, "messages");
     check_toolsets(&tools, &servers)?;
     let mut named = Vec::new();
     for (at, server) in servers.iter().enumerate() {
-        named.push(read_server(call, server, at, &tools, &messages)?);
+        named.push(read_server(call, server, at, &tools)?);
     }
-    let own = tools.iter().filter_map(|tool| tool.get("name").and_then(Value::as_str));
-    let bench = ToolBench::open(named, own.map(str::to_owned).collect()).await?;
-    let tools = lower_tools(tools, &servers, &bench);
+    let bench = ToolBench::open(named, own_names(&tools, &[]), asks).await?;
+    let (tools, tool_places) = lower_tools(tools, &servers, &bench);
     if !tools.is_empty() {
         body.insert("tools".to_owned(), Value::from(tools));
     } else {
@@ -59,7 +67,11 @@ pub(super) async fn open(
         body.shift_remove("tool_choice");
     }
     let streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
-    let messages = lower_history(messages, &bench);
+    let (messages, message_places) = lower_history(messages, &bench);
+    let places = [
+        OwnPlaces { list: "tools", places: tool_places },
+        OwnPlaces { list: "messages", places: message_places },
+    ];
     let mut ids = UsedCallIds::default();
     let blocks = messages.iter().filter_map(|message| message.get("content")?.as_array());
     blocks.flatten().filter(|block| text(block, "type") == "tool_use").for_each(|block| {
@@ -67,6 +79,7 @@ pub(super) async fn open(
     });
     let format = MessagesTurns {
         stamp: call.reply_stamp().id,
+        places,
         ids,
         body,
         messages,
@@ -110,7 +123,6 @@ fn read_server(
     server: &Value,
     at: usize,
     tools: &[Value],
-    messages: &[Value],
 ) -> Result<NamedServer, ApiError> {
     let field = |name: &str| format!("mcp_servers[{at}].{name}");
     let path = field("url");
@@ -118,6 +130,11 @@ fn read_server(
     let label = text(server, "name").to_owned();
     if label.is_empty() {
         return Err(missing(field("name")));
+    }
+    let kind = server.get("type").filter(|kind| !kind.is_null());
+    if kind.is_some_and(|kind| kind != "url") {
+        let path = field("type");
+        return Err(ApiError::invalid(&path, format!("`{path}` must be `url`")));
     }
     let url = text(server, "url");
     if url.is_empty() {
@@ -132,29 +149,14 @@ fn read_server(
     if let Some(toolset) = toolset {
         allowed.push(read_toolset(toolset));
     }
+    // Tools that the request describes itself are a choice among those that the server lists.
     let pinned = toolset.and_then(|toolset| toolset.get("tools")).and_then(Value::as_array);
-    let earlier = || {
-        let blocks = messages.iter().rev().filter_map(|message| message.get("content")?.as_array());
-        let listing = blocks.flatten().find(|block| {
-            text(block, "type") == "mcp_tool_listing" && text(block, "mcp_server_name") == label
-        });
-        listing.and_then(|listing| listing.get("tools")?.as_array())
-    };
-    let known = pinned.or_else(earlier).map(|tools| known_tools(tools));
+    if let Some(pinned) = pinned {
+        let names = pinned.iter().map(|tool| text(tool, "name").to_owned());
+        allowed.push(ToolFilter::Named(names.collect()));
+    }
     let approval = ToolFilter::none();
-    Ok(NamedServer { label, path, endpoint, allowed, approval, known, offered: None })
-}
-
-fn known_tools(tools: &[Value]) -> Vec<McpTool> {
-    let read = |tool: &Value| {
-        let mut listed = tool.as_object()?.clone();
-        let name = listed.get("name")?.as_str()?.to_owned();
-        if let Some(schema) = listed.shift_remove("input_schema") {
-            listed.insert("inputSchema".to_owned(), schema);
-        }
-        Some(McpTool { name, listed })
-    };
-    tools.iter().filter_map(read).collect()
+    Ok(NamedServer { label, path, endpoint, allowed, approval, offered: None })
 }
 
 /// Reads `tool_configuration` of the first version of the connector.
@@ -185,9 +187,14 @@ fn read_toolset(toolset: &Value) -> ToolFilter {
 }
 
 /// Replaces the toolsets by the tools of their servers. A server without a toolset is one of the first
-/// version, and its tools follow.
-fn lower_tools(tools: Vec<Value>, servers: &[Value], bench: &ToolBench) -> Vec<Value> {
+/// version, and its tools follow. Returns also their places in the request.
+fn lower_tools(
+    tools: Vec<Value>,
+    servers: &[Value],
+    bench: &ToolBench,
+) -> (Vec<Value>, Vec<OwnPlace>) {
     let (mut lowered, mut placed) = (Vec::new(), HashSet::new());
+    let mut places = Vec::new();
     let add = |label: &str, control: Option<&Value>, lowered: &mut Vec<Value>| {
         let functions = bench.functions(label);
         let count = functions.len();
@@ -204,27 +211,33 @@ fn lower_tools(tools: Vec<Value>, servers: &[Value], bench: &ToolBench) -> Vec<V
             lowered.push(function);
         }
     };
-    for tool in tools {
+    for (at, tool) in tools.into_iter().enumerate() {
+        let own = format!("tools[{at}]");
         if is_toolset(&tool) {
             let label = text(&tool, "mcp_server_name").to_owned();
             add(&label, tool.get("cache_control").filter(|own| !own.is_null()), &mut lowered);
+            places.resize(lowered.len(), OwnPlace::From(own));
             placed.insert(label);
         } else {
             lowered.push(tool);
+            places.push(OwnPlace::Same(own));
         }
     }
-    for server in servers.iter().map(|server| text(server, "name")) {
+    for (at, server) in servers.iter().map(|server| text(server, "name")).enumerate() {
         if !placed.contains(server) {
             add(server, None, &mut lowered);
+            places.resize(lowered.len(), OwnPlace::From(format!("mcp_servers[{at}]")));
         }
     }
-    lowered
+    (lowered, places)
 }
 
 /// Turns in the messages format.
 struct MessagesTurns {
     /// Begins the ids of the uses that the gateway shows.
     stamp: String,
+    /// Places of the lists of the first turn in the caller's request.
+    places: [OwnPlaces; 2],
     /// Ids of the uses of the model.
     ids: UsedCallIds,
     /// Request without its messages.
@@ -253,6 +266,8 @@ struct MessagesTurnState {
     /// The message, without its content.
     message: Map<String, Value>,
     is_ended: bool,
+    /// True if the provider told its failure in the stream.
+    has_failed: bool,
     /// Ids that the caller sees, by those of the uses.
     shown: HashMap<String, Value>,
 }
@@ -260,7 +275,9 @@ struct MessagesTurnState {
 impl MessagesTurns {
     /// Returns the block of a use for the caller, if it is one of a server. `index` is its place in the turn.
     fn raise_use(&self, bench: &ToolBench, block: &Value, index: usize) -> Option<Value> {
-        let tool = bench.find(text(block, "name")).filter(|_| text(block, "type") == "tool_use")?;
+        // A member of a toolset is the caller's, whatever its name is.
+        let is_own = text(block, "type") != "tool_use" || !text(block, "toolset_name").is_empty();
+        let tool = bench.find(text(block, "name")).filter(|_| !is_own)?;
         Some(json!({
             "type": "mcp_tool_use",
             "id": format!("mcptoolu_{}{:02}{index:02}", self.stamp, self.turns),
@@ -308,6 +325,14 @@ impl MessagesTurns {
 }
 
 impl TurnFormat for MessagesTurns {
+    fn with_own_paths(&self, error: ApiError) -> ApiError {
+        self.places.iter().fold(error, |error, places| places.restore_path(error))
+    }
+
+    fn has_failed(&self) -> bool {
+        self.turn.has_failed
+    }
+
     fn next_body(&mut self, may_call: bool) -> Value {
         if !self.results.is_empty() {
             let results = std::mem::take(&mut self.results);
@@ -386,8 +411,7 @@ impl TurnFormat for MessagesTurns {
             "message_stop" => self.turn.is_ended = true,
             "error" => {
                 write_event(&name, &event, out);
-                self.turn.is_ended = true;
-                self.turn.message.insert("failed".to_owned(), Value::Bool(true));
+                self.turn.has_failed = true;
             }
             _ => write_event(&name, &event, out),
         }
@@ -417,7 +441,12 @@ impl TurnFormat for MessagesTurns {
             }
         }
         let stop = self.turn.message.get("stop_reason").and_then(Value::as_str);
-        let calls_tools = stop == Some("tool_use");
+        // Some providers end a turn with calls like any other. Only a turn that was cut has none to be made.
+        let is_cut = matches!(
+            stop,
+            Some("max_tokens" | "refusal" | "model_context_window_exceeded" | "stop_sequence")
+        );
+        let calls_tools = !is_cut;
         let mut end = TurnEnd { uses: Vec::new(), is_last: !calls_tools };
         for (index, block) in blocks.iter_mut().enumerate() {
             let Some(raised) = self.raise_use(bench, block, index) else {
@@ -479,9 +508,6 @@ impl TurnFormat for MessagesTurns {
     }
 
     fn finish_stream(&mut self, out: &mut Vec<u8>) {
-        if self.turn.message.contains_key("failed") {
-            return;
-        }
         let message = &self.turn.message;
         let delta = json!({
             "stop_reason": message.get("stop_reason"),

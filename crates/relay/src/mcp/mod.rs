@@ -4,6 +4,7 @@
 //! it again with the results. Every turn is a call of its own, with its own reservation and receipt. A call
 //! of the caller's own tools ends the answer.
 
+mod approvals;
 mod bench;
 pub mod client;
 mod event_body;
@@ -12,6 +13,7 @@ mod messages_history;
 mod named_servers;
 mod native;
 pub mod oauth;
+mod own_tools;
 mod paid_call;
 mod responses;
 mod responses_history;

@@ -15,8 +15,8 @@ use crate::engine::Engine;
 
 /// Headers of one server.
 const MAX_HEADERS: usize = 32;
-/// Headers that the client of the gateway sets itself.
-const OWN_HEADERS: [&str; 12] = [
+/// Headers that the client of the gateway sets itself, and those of one connection (RFC 9110, section 7.6.1).
+const OWN_HEADERS: [&str; 16] = [
     "accept",
     "accept-encoding",
     "connection",
@@ -24,12 +24,21 @@ const OWN_HEADERS: [&str; 12] = [
     "content-type",
     "expect",
     "host",
-    "mcp-method",
-    "mcp-name",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
     "te",
+    "trailer",
+    "trailers",
     "transfer-encoding",
     "upgrade",
 ];
+/// Begins the names of the headers of the protocol.
+const PROTOCOL_PREFIX: &str = "mcp-";
+/// Headers that a server of the operator may trust, because only the gateway reaches it.
+const TRUSTED_HEADERS: [&str; 4] = ["cookie", "forwarded", "via", "x-real-ip"];
+const FORWARDED_PREFIX: &str = "x-forwarded-";
 
 /// Returns the endpoint of a server that the caller names by its address. `path` is the field of the address.
 pub(super) fn remote_endpoint(
@@ -98,15 +107,48 @@ pub(super) fn read_headers(given: Option<&Value>, path: &str) -> Result<HeaderMa
     let mut headers = HeaderMap::new();
     for (name, value) in given {
         let parsed = HeaderName::try_from(name.as_str()).ok();
-        let parsed = parsed.filter(|name| !OWN_HEADERS.contains(&name.as_str()));
         let text = value.as_str().and_then(secret_value);
         let (Some(name), Some(text)) = (parsed, text) else {
             let message = format!("`{path}` has a header that cannot be sent");
             return Err(ApiError::invalid(path, message));
         };
+        if OWN_HEADERS.contains(&name.as_str()) || name.as_str().starts_with(PROTOCOL_PREFIX) {
+            return Err(refused_header(path, &name, "is set by the gateway"));
+        }
         headers.insert(name, text);
     }
     Ok(headers)
+}
+
+/// Adds the headers of the caller to those of a server of the operator, which stay as they are. `paths` are
+/// the fields of the headers and of the token.
+pub(super) fn add_callers_headers(
+    own: &mut HeaderMap,
+    callers: HeaderMap,
+    paths: (&str, Option<&str>),
+) -> Result<(), ApiError> {
+    let (headers_path, token_path) = paths;
+    for (name, value) in &callers {
+        if own.contains_key(name) {
+            let why = "is set by the operator of this server";
+            return Err(match token_path.filter(|_| name == AUTHORIZATION) {
+                Some(path) => ApiError::invalid(path, format!("`{path}` {why}")),
+                None => refused_header(headers_path, name, why),
+            });
+        }
+        let is_forwarding = name.as_str().starts_with(FORWARDED_PREFIX);
+        if is_forwarding || TRUSTED_HEADERS.contains(&name.as_str()) {
+            let why = "cannot be sent to a server of the operator";
+            return Err(refused_header(headers_path, name, why));
+        }
+        own.insert(name.clone(), value.clone());
+    }
+    Ok(())
+}
+
+fn refused_header(path: &str, name: &HeaderName, why: &str) -> ApiError {
+    let path = format!("{path}.{name}");
+    ApiError::invalid(&path, format!("`{path}` {why}"))
 }
 
 /// Adds the token of the caller for the server. `path` is its field.

@@ -7,18 +7,21 @@ use serde_json::{Map, Value, json};
 
 use super::bench::{NamedServer, ToolBench, ToolFilter};
 use super::named_servers::{read_headers, remote_endpoint};
+use super::own_tools::{OwnPlace, OwnPlaces};
 use super::tool_outcome::{ToolImage, ToolOutcome};
 use super::turn_format::{
-    FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text,
+    FunctionUse, StreamFailure, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text,
 };
 use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
 use crate::call::Call;
 
-/// Asks the servers of a request and prepares its turns.
+/// Prepares the turns of a request, and asks its servers if `asks` says so.
 pub(super) async fn open(
     call: &Call,
     mut body: Map<String, Value>,
+    asks: bool,
 ) -> Result<OpenedTurns, ApiError> {
+    check_candidates(&body)?;
     let tools = match body.shift_remove("tools") {
         Some(Value::Array(tools)) => tools,
         Some(one @ Value::Object(_)) => vec![one],
@@ -36,13 +39,14 @@ pub(super) async fn open(
         list.and_then(Value::as_array).into_iter().flatten()
     });
     let own = declared.map(|function| text(function, "name").to_owned()).collect();
-    let bench = ToolBench::open(servers, own).await?;
-    let tools = lower_tools(tools, &bench);
+    let bench = ToolBench::open(servers, own, asks).await?;
+    let (tools, places) = lower_tools(tools, &bench);
     if !tools.is_empty() {
         body.insert("tools".to_owned(), Value::from(tools));
     }
     let format = NativeTurns {
         ids: UsedCallIds::default(),
+        places: OwnPlaces { list: "tools", places },
         body,
         contents,
         parts: Vec::new(),
@@ -55,6 +59,23 @@ pub(super) async fn open(
     };
     let (streamed, max_calls) = (call.target.stream, DEFAULT_MAX_CALLS);
     Ok(OpenedTurns { format: Box::new(format), bench, streamed, max_calls })
+}
+
+/// Refuses several candidates: each would need calls and turns of its own.
+fn check_candidates(body: &Map<String, Value>) -> Result<(), ApiError> {
+    let config = ["generationConfig", "generation_config"].into_iter().find_map(|name| {
+        let config = body.get(name)?;
+        let field = ["candidateCount", "candidate_count"];
+        let (own, count) = field.into_iter().find_map(|own| Some((own, config.get(own)?)))?;
+        Some((format!("{name}.{own}"), count))
+    });
+    match config {
+        Some((path, count)) if count.as_f64().is_some_and(|count| count > 1.0) => {
+            let message = format!("`{path}` must be 1 for a request with MCP servers");
+            Err(ApiError::invalid(&path, message))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Returns a field by either of its two spellings.
@@ -88,15 +109,21 @@ fn read_server(call: &Call, server: &Value, path: &str) -> Result<NamedServer, A
         endpoint,
         allowed: Vec::new(),
         approval: ToolFilter::none(),
-        known: None,
         offered: None,
     })
 }
 
-/// Replaces the servers by the functions of their tools.
-fn lower_tools(tools: Vec<Value>, bench: &ToolBench) -> Vec<Value> {
-    let lower = |tool: Value| {
-        let Some(servers) = servers_of(&tool) else { return Some(tool) };
+/// Replaces the servers by the functions of their tools. Other fields of a tool stay. Returns also the places
+/// of the tools in the request.
+fn lower_tools(tools: Vec<Value>, bench: &ToolBench) -> (Vec<Value>, Vec<OwnPlace>) {
+    let (mut lowered, mut places) = (Vec::new(), Vec::new());
+    for (at, mut tool) in tools.into_iter().enumerate() {
+        let place = format!("tools[{at}]");
+        let Some(servers) = servers_of(&tool) else {
+            lowered.push(tool);
+            places.push(OwnPlace::Same(place));
+            continue;
+        };
         let functions = servers.iter().flat_map(|server| bench.functions(text(server, "name")));
         let declared: Vec<Value> = functions
             .map(|(name, tool)| {
@@ -107,15 +134,33 @@ fn lower_tools(tools: Vec<Value>, bench: &ToolBench) -> Vec<Value> {
                 })
             })
             .collect();
-        (!declared.is_empty()).then(|| json!({ "functionDeclarations": declared }))
-    };
-    tools.into_iter().filter_map(lower).collect()
+        if let Some(fields) = tool.as_object_mut() {
+            fields.shift_remove("mcpServers");
+            fields.shift_remove("mcp_servers");
+            let name = "functionDeclarations";
+            let name = if fields.contains_key(name) { name } else { "function_declarations" };
+            if let Some(Value::Array(own)) = fields.get_mut(name) {
+                // The caller's own functions keep their places.
+                own.extend(declared);
+            } else if !declared.is_empty() {
+                fields.insert("functionDeclarations".to_owned(), Value::from(declared));
+            }
+            if fields.is_empty() {
+                continue;
+            }
+        }
+        lowered.push(tool);
+        places.push(OwnPlace::From(place));
+    }
+    (lowered, places)
 }
 
 /// Turns in the native format.
 struct NativeTurns {
     /// Ids of the calls of the model. Most have none.
     ids: UsedCallIds,
+    /// Places of the tools of a turn in the caller's request.
+    places: OwnPlaces,
     /// Request without its contents.
     body: Map<String, Value>,
     contents: Vec<Value>,
@@ -141,6 +186,8 @@ struct NativeTurn {
     /// The last chunk, without its parts.
     last: Map<String, Value>,
     is_ended: bool,
+    /// True if the provider told its failure in the stream.
+    has_failed: bool,
 }
 
 impl NativeTurns {
@@ -193,6 +240,12 @@ fn is_finished(chunk: &Map<String, Value>) -> bool {
     candidate.is_some_and(|one| one.get("finishReason").is_some_and(|why| !why.is_null()))
 }
 
+/// Returns true if a turn ended in another way than by its own will: its calls may lack something.
+fn is_cut(last: &Map<String, Value>) -> bool {
+    let reason = last.get("candidates").and_then(|all| all.get(0)?.get("finishReason")?.as_str());
+    reason.is_some_and(|reason| reason != "STOP")
+}
+
 /// Sets the parts of the candidate. The reason to finish is only in the last chunk.
 fn set_parts(chunk: &mut Map<String, Value>, parts: Vec<Value>, finish: Option<Value>) {
     let Some(Value::Object(candidate)) = chunk.get_mut("candidates").and_then(|all| all.get_mut(0))
@@ -207,6 +260,20 @@ fn set_parts(chunk: &mut Map<String, Value>, parts: Vec<Value>, finish: Option<V
 }
 
 impl TurnFormat for NativeTurns {
+    fn with_own_paths(&self, error: ApiError) -> ApiError {
+        self.places.restore_path(error)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.turn.has_failed
+    }
+
+    fn write_failure(&mut self, failure: StreamFailure<'_>, out: &mut Vec<u8>) {
+        let StreamFailure { dialect, error, request_id } = failure;
+        let (_, body) = dialect.write_error(error, request_id);
+        self.write_chunk(&dialects::json::read_bytes(&body).unwrap_or_default(), out);
+    }
+
     fn next_body(&mut self, may_call: bool) -> Value {
         if !self.results.is_empty() {
             let results = std::mem::take(&mut self.results);
@@ -240,7 +307,7 @@ impl TurnFormat for NativeTurns {
         };
         if chunk.contains_key("error") {
             self.write_chunk(&Value::Object(chunk), out);
-            self.turn.is_ended = true;
+            self.turn.has_failed = true;
             return Ok(());
         }
         if let Some(seen) = self.take_chunk(bench, chunk) {
@@ -263,7 +330,7 @@ impl TurnFormat for NativeTurns {
             add_numbers(&mut self.usage, usage);
         }
         let mut parts = std::mem::take(&mut self.turn.parts);
-        let mut end = TurnEnd::default();
+        let mut end = TurnEnd { is_last: is_cut(&self.turn.last), ..TurnEnd::default() };
         for part in &mut parts {
             let is_server = server_function(bench, part).is_some();
             let name =
@@ -284,7 +351,8 @@ impl TurnFormat for NativeTurns {
             });
         }
         if end.is_last {
-            // The caller could not send the results back, so nothing is called beside its own functions.
+            // The caller could not send the results back, so nothing is called beside its own functions,
+            // nor for an answer that ends here.
             end.uses.clear();
         }
         self.contents.push(json!({ "role": "model", "parts": parts }));

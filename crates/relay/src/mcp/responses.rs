@@ -4,11 +4,14 @@
 
 use canon::ApiError;
 use dialects::StreamFrame;
+use dialects::responses::hide_server_secrets;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
+use super::approvals::{ApprovalRequests, AskedCall};
 use super::bench::ToolBench;
-use super::responses_history::{ApprovedUse, lower_history};
+use super::own_tools::{OwnPlace, OwnPlaces, own_names};
+use super::responses_history::{ApprovedUse, LoweredInput, lower_history};
 use super::responses_request::{
     check_added_tools, is_server, keep_reasoning, listed_items, lower_choice, lower_tools,
     read_server,
@@ -20,10 +23,11 @@ use super::turn_format::{
 use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
 use crate::call::Call;
 
-/// Asks the servers of a request and prepares its turns.
+/// Prepares the turns of a request, and asks its servers if `asks` says so.
 pub(super) async fn open(
     call: &Call,
     mut body: Map<String, Value>,
+    asks: bool,
 ) -> Result<OpenedTurns, ApiError> {
     let tools = take_list(&mut body, "tools");
     let input = match body.get_mut("input").map(Value::take) {
@@ -32,34 +36,43 @@ pub(super) async fn open(
         Some(_) | None => Vec::new(),
     };
     check_added_tools(&input)?;
+    let account = call.key.record.account_id.clone();
+    let requests = ApprovalRequests::read(&account, &input)?;
     let mut servers = Vec::new();
     for (at, tool) in tools.iter().enumerate().filter(|(_, tool)| is_server(tool)) {
-        servers.push(read_server(call, tool, at, &input)?);
+        servers.push(read_server(call, tool, at)?);
     }
-    let own = tools.iter().filter_map(|tool| tool.get("name").and_then(Value::as_str));
-    let bench = ToolBench::open(servers, own.map(str::to_owned).collect()).await?;
+    let bench = ToolBench::open(servers, own_names(&tools, &input), asks).await?;
+    let mut shown = tools.clone();
+    shown.iter_mut().for_each(hide_server_secrets);
     let echo = EchoedFields {
-        tools: Value::from(tools.clone()),
+        tools: Value::from(shown),
         tool_choice: body.get("tool_choice").cloned(),
         max_tool_calls: body.shift_remove("max_tool_calls"),
         previous_response_id: body.shift_remove("previous_response_id"),
     };
     let max_calls = echo.max_tool_calls.as_ref().and_then(Value::as_u64);
+    let tool_places = OwnPlaces { list: "tools", places: tool_places(&tools, &bench) };
     body.insert("tools".to_owned(), lower_tools(tools, &bench));
     if let Some(choice) = body.get_mut("tool_choice") {
         lower_choice(choice, &bench);
     }
     keep_reasoning(&mut body);
     let streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
-    let (input, approved) = lower_history(input, &bench)?;
     let stamp = call.reply_stamp().id;
+    let mut output = listed_items(&bench, &stamp);
+    output.retain(|item| !input.iter().any(|earlier| is_same_list(item, earlier)));
+    let LoweredInput { items: input, places, approved } = lower_history(input, &requests, &bench);
+    let input_places = OwnPlaces { list: "input", places };
     let mut ids = UsedCallIds::default();
     input.iter().filter(|item| text(item, "type") == "function_call").for_each(|item| {
         ids.claim(text(item, "call_id"));
     });
     let format = ResponsesTurns {
-        output: listed_items(&bench, &stamp),
+        output,
         stamp,
+        account,
+        places: [tool_places, input_places],
         ids,
         body,
         input,
@@ -76,7 +89,24 @@ pub(super) async fn open(
     Ok(OpenedTurns { format: Box::new(format), bench, streamed, max_calls })
 }
 
-/// Fields of the request that the answer repeats as the caller sent them.
+/// Returns true if an item of an earlier answer lists the same tools of the same server.
+fn is_same_list(item: &Value, earlier: &Value) -> bool {
+    ["type", "server_label", "tools"].into_iter().all(|name| item.get(name) == earlier.get(name))
+}
+
+/// Returns the places of the tools of a turn.
+fn tool_places(tools: &[Value], bench: &ToolBench) -> Vec<OwnPlace> {
+    let places = tools.iter().enumerate().flat_map(|(at, tool)| {
+        let own = format!("tools[{at}]");
+        if !is_server(tool) {
+            return vec![OwnPlace::Same(own)];
+        }
+        vec![OwnPlace::From(own); bench.functions(text(tool, "server_label")).len()]
+    });
+    places.collect()
+}
+
+/// Fields of the request that the answer repeats as the caller sent them, without secrets.
 struct EchoedFields {
     tools: Value,
     tool_choice: Option<Value>,
@@ -89,6 +119,10 @@ struct EchoedFields {
 struct ResponsesTurns {
     /// Begins the ids of the items that the gateway makes.
     stamp: String,
+    /// Account of the caller.
+    account: String,
+    /// Places of the lists of the first turn in the caller's request.
+    places: [OwnPlaces; 2],
     /// Ids of the calls of the model.
     ids: UsedCallIds,
     /// Request without its input.
@@ -122,8 +156,16 @@ struct ResponsesTurn {
 /// Item of a call, as the caller sees it.
 #[derive(Clone)]
 struct McpItem {
-    id: String,
+    /// Ends the id.
+    place: String,
     needs_approval: bool,
+}
+
+impl McpItem {
+    /// Returns the id of a call. A request for approval has another one.
+    fn id(&self) -> String {
+        format!("mcp_{}", self.place)
+    }
 }
 
 impl ResponsesTurns {
@@ -186,18 +228,20 @@ impl ResponsesTurns {
     }
 
     /// Returns the item of a call for the caller. An item keeps its place.
-    fn call_item(bench: &ToolBench, item: &Value, known: &McpItem) -> Value {
+    fn call_item(&self, bench: &ToolBench, item: &Value, known: &McpItem) -> Value {
         let tool = bench.find(text(item, "name"));
         let (label, name) = tool.map_or(("", ""), |tool| (tool.label, tool.name));
         let arguments = text(item, "arguments");
         if known.needs_approval {
+            let (account, place) = (&*self.account, &*known.place);
+            let asked = AskedCall { account, place, label, tool: name, arguments };
             return json!({
-                "id": known.id, "type": "mcp_approval_request",
+                "id": asked.id(), "type": "mcp_approval_request",
                 "server_label": label, "name": name, "arguments": arguments,
             });
         }
         json!({
-            "id": known.id, "type": "mcp_call", "server_label": label, "name": name,
+            "id": known.id(), "type": "mcp_call", "server_label": label, "name": name,
             "arguments": arguments, "status": "in_progress", "approval_request_id": null,
             "output": null, "error": null,
         })
@@ -205,13 +249,54 @@ impl ResponsesTurns {
 
     /// Recognises an item that calls a server, by its place in the turn.
     fn recognise(&self, bench: &ToolBench, item: &Value, index: u64) -> Option<McpItem> {
-        if text(item, "type") != "function_call" {
+        // Tools in a namespace are the caller's, whatever their names are.
+        let has_space = !text(item, "namespace").is_empty();
+        if text(item, "type") != "function_call" || has_space {
             return None;
         }
-        let tool = bench.find(text(item, "name"))?;
-        let kind = if tool.needs_approval { "mcpr" } else { "mcp" };
-        let id = format!("{kind}_{}{:02}{index:02}", self.stamp, self.turns);
-        Some(McpItem { id, needs_approval: tool.needs_approval })
+        let needs_approval = bench.find(text(item, "name"))?.needs_approval;
+        let place = format!("{}{:02}{index:02}", self.stamp, self.turns);
+        Some(McpItem { place, needs_approval })
+    }
+
+    fn body_of_turn(&self, may_call: bool) -> Value {
+        let mut body = self.body.clone();
+        body.insert("input".to_owned(), Value::from(self.input.clone()));
+        let is_none = body.get("tool_choice").is_some_and(|choice| choice == "none");
+        if !may_call {
+            body.insert("tool_choice".to_owned(), json!("none"));
+        } else if self.turns > 0 && !is_none {
+            // A forced tool is forced once, or no answer would ever end.
+            body.insert("tool_choice".to_owned(), json!("auto"));
+        }
+        if body.get("tools").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            body.shift_remove("tools");
+            body.shift_remove("tool_choice");
+        }
+        Value::Object(body)
+    }
+
+    /// Ends a call of a turn that was cut off. A call without all of its arguments cannot be approved, so
+    /// there is no request for it.
+    fn add_cut_call(
+        &mut self,
+        bench: &ToolBench,
+        item: &Value,
+        known: &McpItem,
+        out: &mut Vec<u8>,
+    ) {
+        let mut shown = self.call_item(bench, item, known);
+        if known.needs_approval {
+            self.output.extend(Some(shown).filter(|_| text(item, "status") == "completed"));
+            return;
+        }
+        if let Some(status) = shown.get_mut("status") {
+            *status = json!("incomplete");
+        }
+        let place = self.output.len();
+        let fields = json!({ "output_index": place, "item": shown });
+        self.event("response.output_item.done", fields, out);
+        self.output.push(shown);
     }
 
     /// Takes an event about an item that calls a server.
@@ -225,28 +310,34 @@ impl ResponsesTurns {
     ) {
         let place = event.get("output_index").cloned();
         match name {
-            "response.output_item.added" => {
-                let item = Self::call_item(bench, event.get("item").unwrap_or(&Value::Null), known);
+            "response.output_item.added" if !known.needs_approval => {
+                let item = self.call_item(bench, event.get("item").unwrap_or(&Value::Null), known);
                 self.event(name, json!({ "output_index": place, "item": item }), out);
-                if !known.needs_approval {
-                    let fields = json!({ "item_id": known.id, "output_index": place });
-                    self.event("response.mcp_call.in_progress", fields, out);
-                }
+                let fields = json!({ "item_id": known.id(), "output_index": place });
+                self.event("response.mcp_call.in_progress", fields, out);
             }
             "response.function_call_arguments.delta" if !known.needs_approval => {
                 let delta = event.get_mut("delta").map(Value::take);
-                let fields = json!({ "item_id": known.id, "output_index": place, "delta": delta });
+                let fields =
+                    json!({ "item_id": known.id(), "output_index": place, "delta": delta });
                 self.event("response.mcp_call_arguments.delta", fields, out);
             }
             "response.function_call_arguments.done" if !known.needs_approval => {
                 let all = event.get_mut("arguments").map(Value::take);
                 let fields =
-                    json!({ "item_id": known.id, "output_index": place, "arguments": all });
+                    json!({ "item_id": known.id(), "output_index": place, "arguments": all });
                 self.event("response.mcp_call_arguments.done", fields, out);
             }
+            // The id of a request for approval depends on the arguments, so the item begins at its end.
             "response.output_item.done" if known.needs_approval => {
-                let item = Self::call_item(bench, event.get("item").unwrap_or(&Value::Null), known);
-                self.event(name, json!({ "output_index": place, "item": item }), out);
+                let item = event.get("item").unwrap_or(&Value::Null);
+                if text(item, "status") == "incomplete" {
+                    return;
+                }
+                let item = self.call_item(bench, item, known);
+                let fields = json!({ "output_index": place, "item": item });
+                self.event("response.output_item.added", fields.clone(), out);
+                self.event(name, fields, out);
             }
             // The item is done when the server has answered.
             _ => {}
@@ -261,21 +352,17 @@ impl TurnFormat for ResponsesTurns {
 
     fn next_body(&mut self, may_call: bool) -> Value {
         self.turn = ResponsesTurn { base: self.output.len(), ..ResponsesTurn::default() };
-        let mut body = self.body.clone();
-        body.insert("input".to_owned(), Value::from(self.input.clone()));
-        let is_none = body.get("tool_choice").is_some_and(|choice| choice == "none");
-        if !may_call {
-            body.insert("tool_choice".to_owned(), json!("none"));
-        } else if self.turns > 0 && !is_none {
-            // A forced tool is forced once, or no answer would ever end.
-            body.insert("tool_choice".to_owned(), json!("auto"));
-        }
-        if body.get("tools").and_then(Value::as_array).is_some_and(Vec::is_empty) {
-            body.shift_remove("tools");
-            body.shift_remove("tool_choice");
-        }
+        let body = self.body_of_turn(may_call);
         self.turns += 1;
-        Value::Object(body)
+        body
+    }
+
+    fn first_body(&self) -> Option<Value> {
+        Some(self.body_of_turn(true))
+    }
+
+    fn with_own_paths(&self, error: ApiError) -> ApiError {
+        self.places.iter().fold(error, |error, places| places.restore_path(error))
     }
 
     fn take_event(
@@ -339,7 +426,7 @@ impl TurnFormat for ResponsesTurns {
         self.turn.ended = Some(reply);
     }
 
-    fn end_turn(&mut self, bench: &ToolBench, _out: &mut Vec<u8>) -> Result<TurnEnd, ApiError> {
+    fn end_turn(&mut self, bench: &ToolBench, out: &mut Vec<u8>) -> Result<TurnEnd, ApiError> {
         let Some(ended) = &mut self.turn.ended else {
             return Err(ApiError::new(
                 canon::ErrorKind::Interrupted,
@@ -354,9 +441,13 @@ impl TurnFormat for ResponsesTurns {
         let mut end = TurnEnd { uses: Vec::new(), is_last: !is_complete };
         for (index, mut item) in items.into_iter().enumerate() {
             if let Some(known) = self.recognise(bench, &item, index as u64) {
-                self.output.push(Self::call_item(bench, &item, &known));
+                if !is_complete {
+                    self.add_cut_call(bench, &item, &known, out);
+                    continue;
+                }
+                self.output.push(self.call_item(bench, &item, &known));
                 end.is_last |= known.needs_approval;
-                if !known.needs_approval && is_complete {
+                if !known.needs_approval {
                     let id = self.ids.claim(text(&item, "call_id"));
                     if let Some(place) = item.get_mut("call_id") {
                         *place = Value::from(id.clone());

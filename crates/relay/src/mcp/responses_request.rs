@@ -7,9 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::bench::{NamedServer, ToolBench, ToolFilter};
-use super::client::McpTool;
 use super::named_servers::{
-    add_token, offered_endpoint, offered_server, read_headers, remote_endpoint,
+    add_callers_headers, add_token, offered_endpoint, offered_server, read_headers, remote_endpoint,
 };
 use super::turn_format::text;
 use crate::call::Call;
@@ -19,12 +18,7 @@ pub(super) fn is_server(tool: &Value) -> bool {
 }
 
 /// Reads a tool of the type `mcp`.
-pub(super) fn read_server(
-    call: &Call,
-    tool: &Value,
-    at: usize,
-    input: &[Value],
-) -> Result<NamedServer, ApiError> {
+pub(super) fn read_server(call: &Call, tool: &Value, at: usize) -> Result<NamedServer, ApiError> {
     let field = |name: &str| format!("tools[{at}].{name}");
     let label = text(tool, "server_label").to_owned();
     if label.is_empty() {
@@ -51,7 +45,10 @@ pub(super) fn read_server(
             if headers.contains_key(AUTHORIZATION) {
                 endpoint.tokens = None;
             }
-            endpoint.headers.extend(headers);
+            let token = tool.get("authorization").filter(|token| !token.is_null());
+            let token_path = token.map(|_| field("authorization"));
+            let paths = (&*field("headers"), token_path.as_deref());
+            add_callers_headers(&mut endpoint.headers, headers, paths)?;
             (endpoint, path, Some(Arc::clone(server)))
         }
         (url, _) => {
@@ -59,12 +56,7 @@ pub(super) fn read_server(
             (remote_endpoint(call, &path, url, headers)?, path, None)
         }
     };
-    let known = input
-        .iter()
-        .rev()
-        .find(|item| text(item, "type") == "mcp_list_tools" && text(item, "server_label") == label);
-    let known = known.and_then(known_tools);
-    Ok(NamedServer { label, path, endpoint, allowed, approval, known, offered })
+    Ok(NamedServer { label, path, endpoint, allowed, approval, offered })
 }
 
 /// Refuses servers among the tools of items, which a later turn may have lost.
@@ -80,22 +72,6 @@ pub(super) fn check_added_tools(input: &[Value]) -> Result<(), ApiError> {
         }
     }
     Ok(())
-}
-
-/// Reads the tools of an earlier answer. The item of a server that failed has none.
-fn known_tools(item: &Value) -> Option<Vec<McpTool>> {
-    if item.get("error").is_some_and(|error| !error.is_null()) {
-        return None;
-    }
-    let tools = item.get("tools")?.as_array()?.iter().filter_map(|tool| {
-        let mut listed = tool.as_object()?.clone();
-        let name = listed.get("name")?.as_str()?.to_owned();
-        if let Some(schema) = listed.shift_remove("input_schema") {
-            listed.insert("inputSchema".to_owned(), schema);
-        }
-        Some(McpTool { name, listed })
-    });
-    Some(tools.collect())
 }
 
 /// Reads `allowed_tools`: a list of names, or an object of rules.
@@ -213,8 +189,7 @@ pub(super) fn keep_reasoning(body: &mut Map<String, Value>) {
 
 /// Returns the items of the servers that were asked for their tools.
 pub(super) fn listed_items(bench: &ToolBench, id: &str) -> Vec<Value> {
-    let listed = bench.servers.iter().enumerate().filter(|(_, server)| server.is_listed);
-    let item = listed.map(|(at, server)| {
+    let item = bench.servers.iter().enumerate().map(|(at, server)| {
         let tools: Vec<Value> = server
             .tools
             .iter()

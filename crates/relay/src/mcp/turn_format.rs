@@ -1,7 +1,7 @@
 //! The part of a loop of turns that depends on the format of the caller.
 
 use canon::ApiError;
-use dialects::StreamFrame;
+use dialects::{Dialect, StreamFrame};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
@@ -28,6 +28,14 @@ pub(super) struct TurnEnd {
     pub(super) is_last: bool,
 }
 
+/// Error that ends a stream.
+#[derive(Clone, Copy)]
+pub(super) struct StreamFailure<'e> {
+    pub(super) dialect: &'static dyn Dialect,
+    pub(super) error: &'e ApiError,
+    pub(super) request_id: &'e str,
+}
+
 /// Turns of one call in one format: the request that grows, and the answer that is collected. Events of a
 /// streamed answer are written to `out`.
 pub(super) trait TurnFormat: Send {
@@ -38,6 +46,24 @@ pub(super) trait TurnFormat: Send {
 
     /// Returns the body of the next turn. With `may_call` false the model must answer without tools.
     fn next_body(&mut self, may_call: bool) -> Value;
+
+    /// Returns the body of the first turn as it is before approved calls are made.
+    fn first_body(&self) -> Option<Value> {
+        None
+    }
+
+    /// Returns an error of a turn with the paths of the caller's request.
+    fn with_own_paths(&self, error: ApiError) -> ApiError;
+
+    /// Returns true if the provider told its failure in the stream, which the caller has.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// Writes an error that ends a stream.
+    fn write_failure(&mut self, failure: StreamFailure<'_>, out: &mut Vec<u8>) {
+        out.extend(failure.dialect.write_abort(failure.error, failure.request_id));
+    }
 
     /// Takes an event of the turn.
     fn take_event(
