@@ -113,11 +113,11 @@ fn read_server(call: &Call, server: &Value, path: &str) -> Result<NamedServer, A
     })
 }
 
-/// Replaces the servers by the functions of their tools. Other fields of a tool stay. Returns also the places
-/// of the tools in the request.
+/// Replaces the servers by the functions of their tools. A tool has one kind of content, so a tool with servers
+/// has nothing else. Returns also the places of the tools in the request.
 fn lower_tools(tools: Vec<Value>, bench: &ToolBench) -> (Vec<Value>, Vec<OwnPlace>) {
     let (mut lowered, mut places) = (Vec::new(), Vec::new());
-    for (at, mut tool) in tools.into_iter().enumerate() {
+    for (at, tool) in tools.into_iter().enumerate() {
         let place = format!("tools[{at}]");
         let Some(servers) = servers_of(&tool) else {
             lowered.push(tool);
@@ -134,23 +134,10 @@ fn lower_tools(tools: Vec<Value>, bench: &ToolBench) -> (Vec<Value>, Vec<OwnPlac
                 })
             })
             .collect();
-        if let Some(fields) = tool.as_object_mut() {
-            fields.shift_remove("mcpServers");
-            fields.shift_remove("mcp_servers");
-            let name = "functionDeclarations";
-            let name = if fields.contains_key(name) { name } else { "function_declarations" };
-            if let Some(Value::Array(own)) = fields.get_mut(name) {
-                // The caller's own functions keep their places.
-                own.extend(declared);
-            } else if !declared.is_empty() {
-                fields.insert("functionDeclarations".to_owned(), Value::from(declared));
-            }
-            if fields.is_empty() {
-                continue;
-            }
+        if !declared.is_empty() {
+            lowered.push(json!({ "functionDeclarations": declared }));
+            places.push(OwnPlace::From(place));
         }
-        lowered.push(tool);
-        places.push(OwnPlace::From(place));
     }
     (lowered, places)
 }

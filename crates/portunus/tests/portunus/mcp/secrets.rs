@@ -78,7 +78,9 @@ async fn a_provider_that_asks_servers_itself_shows_no_secrets_either() {
         let whole = reply(200, "application/json", &response("completed").to_string());
         let answer = if stream { sse(&events) } else { whole.clone() };
         let model = ScriptedProvider::start(vec![whole]).await;
-        let gateway = gateway(&model.config("responses")).await;
+        // A provider in a private network gets addresses only if the operator says so.
+        let config = model.config("responses");
+        let gateway = gateway(&config.replace("auth =", "fetches = \"all\"\nauth =")).await;
         let mut request = json!({ "model": "m", "input": "Hi", "tools": [tool] });
         if previous {
             let first = gateway.post("/v1/responses", &request).send().await;

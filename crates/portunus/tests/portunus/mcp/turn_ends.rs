@@ -150,22 +150,3 @@ async fn calls_are_made_whatever_word_ends_the_turn() {
         }
     }
 }
-
-#[tokio::test]
-async fn a_native_tool_keeps_its_functions_beside_servers() {
-    let model = ScriptedProvider::start(vec![testkit::chat_reply("done", 5, 5)]).await;
-    let gateway = gateway(&model.config("chat")).await;
-    let server = ScriptedProvider::start(vec![listing()]).await;
-    let request = json!({
-        "contents": [{ "role": "user", "parts": [{ "text": QUESTION }] }],
-        "tools": [{
-            "functionDeclarations": [{ "name": "own_fn", "description": "mine" }],
-            "mcpServers": [{ "name": "wx", "streamableHttpTransport": { "url": server.url } }],
-        }],
-    });
-    let got = gateway.post("/v1beta/models/m:generateContent", &request).send().await;
-    assert_eq!(got.status, 200, "{}", got.text());
-    let sent = model.requests()[0].json();
-    let names = sent["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]);
-    assert_eq!(names.collect::<Vec<_>>(), ["own_fn", "wx__get_weather"], "{sent}");
-}
