@@ -110,7 +110,8 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
         let message = format!("there is no MCP server `{shown}` for this key");
         return Err(ApiError::new(canon::ErrorKind::NotFound, message));
     }
-    let is_stateless = is_stateless(&message);
+    let version = head.headers().text("mcp-protocol-version");
+    let is_stateless = is_stateless(&message) || version == Some(STATELESS_VERSION);
     if let Err(error) = check_envelope(&message, head.headers(), is_stateless) {
         return Ok(answer(id, Err(error), is_stateless));
     }

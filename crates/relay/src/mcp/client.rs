@@ -362,14 +362,6 @@ impl McpClient {
         headers.insert(AUTHORIZATION, bearer.header);
         Ok(fetcher.open_post(url, &headers, body).await?)
     }
-
-    /// Fails if people connect the server and nobody has done so for this caller.
-    pub async fn check_sign_in(&self) -> Result<(), McpError> {
-        match &self.endpoint.tokens {
-            Some(tokens) => tokens.bearer(None).await.map(|_| ()),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Returns the value of `Mcp-Name`. A name that no header can have is encoded.

@@ -58,7 +58,13 @@ pub(super) async fn open(
     for (at, server) in servers.iter().enumerate() {
         named.push(read_server(call, server, at, &tools)?);
     }
-    let bench = ToolBench::open(named, own_names(&tools, &[]), asks).await?;
+    let own = own_names(&tools, &[]);
+    let chosen = body.get("tool_choice").map(|choice| text(choice, "name")).unwrap_or_default();
+    if !asks && !chosen.is_empty() && !own.contains(chosen) {
+        // The tools of the server are not known.
+        body.shift_remove("tool_choice");
+    }
+    let bench = ToolBench::open(named, own, asks).await?;
     let (tools, tool_places) = lower_tools(tools, &servers, &bench);
     if !tools.is_empty() {
         body.insert("tools".to_owned(), Value::from(tools));

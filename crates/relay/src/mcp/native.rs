@@ -39,6 +39,11 @@ pub(super) async fn open(
         list.and_then(Value::as_array).into_iter().flatten()
     });
     let own = declared.map(|function| text(function, "name").to_owned()).collect();
+    if !asks {
+        // It may name tools of servers, which are not known.
+        body.shift_remove("toolConfig");
+        body.shift_remove("tool_config");
+    }
     let bench = ToolBench::open(servers, own, asks).await?;
     let (tools, places) = lower_tools(tools, &bench);
     if !tools.is_empty() {

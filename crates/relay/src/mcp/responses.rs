@@ -54,8 +54,11 @@ pub(super) async fn open(
     let max_calls = echo.max_tool_calls.as_ref().and_then(Value::as_u64);
     let tool_places = OwnPlaces { list: "tools", places: tool_places(&tools, &bench) };
     body.insert("tools".to_owned(), lower_tools(tools, &bench));
-    if let Some(choice) = body.get_mut("tool_choice") {
+    if let Some(choice) = body.get_mut("tool_choice").filter(|_| asks) {
         lower_choice(choice, &bench);
+    } else if body.get("tool_choice").is_some_and(chooses_server) {
+        // The tools of the server are not known.
+        body.shift_remove("tool_choice");
     }
     keep_reasoning(&mut body);
     let streamed = body.get("stream").and_then(Value::as_bool).unwrap_or(false);
@@ -87,6 +90,12 @@ pub(super) async fn open(
     };
     let max_calls = max_calls.unwrap_or(DEFAULT_MAX_CALLS);
     Ok(OpenedTurns { format: Box::new(format), bench, streamed, max_calls })
+}
+
+/// Returns true if a choice of tools names one of a server.
+fn chooses_server(choice: &Value) -> bool {
+    let tools = choice.get("tools").and_then(Value::as_array);
+    is_server(choice) || tools.into_iter().flatten().any(is_server)
 }
 
 /// Returns true if an item of an earlier answer lists the same tools of the same server.

@@ -314,6 +314,9 @@ async fn offered_servers_check_their_envelopes() {
     let got = gateway.post("/mcp/wx", &call("")).send().await.json();
     assert_eq!(got["error"]["code"], -32602, "{got}");
     assert!(server.requests().is_empty());
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+    let got = gateway.post("/mcp/wx", &list).header("mcp-protocol-version", "2026-07-28");
+    assert_eq!(got.send().await.status, 400, "the body has another version");
     let mut call = call("get_weather");
     call["params"]["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -334,4 +337,25 @@ async fn offered_servers_check_their_envelopes() {
         assert_eq!(got["error"]["code"] == json!(-32020), !is_right, "{name}: {got}");
         assert_eq!(got["result"].is_object(), is_right, "{name}: {got}");
     }
+}
+
+#[tokio::test]
+async fn a_tool_of_a_server_is_chosen() {
+    let model = ScriptedProvider::start(vec![
+        model_calls(&["wx__get_weather"]),
+        testkit::chat_reply("done", 5, 5),
+    ])
+    .await;
+    let gateway = gateway(&model.config("chat")).await;
+    let server = ScriptedProvider::start(vec![listing(), sunny()]).await;
+    let mut request = responses_request("m", &server, false);
+    request["tools"].as_array_mut().unwrap().push(json!({
+        "type": "function", "name": "own", "strict": false,
+        "parameters": { "type": "object", "properties": {} },
+    }));
+    request["tool_choice"] = json!({ "type": "mcp", "server_label": "wx", "name": "get_weather" });
+    let got = gateway.post("/v1/responses", &request).send().await;
+    assert_eq!(got.status, 200, "{}", got.text());
+    let sent = model.requests()[0].json();
+    assert_eq!(sent["tool_choice"]["function"]["name"], "wx__get_weather", "{sent}");
 }
