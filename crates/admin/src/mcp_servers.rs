@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use canon::{Micros, Price};
 use config::{GrantHolder, McpOAuthSettings, McpServerSettings};
 use relay::mcp::oauth::{
-    self, AuthorizationServer, GrantedTokens, OAuthClient, OAuthError, grant_owner,
+    self, AuthorityError, AuthorizationServer, GrantedTokens, OAuthClient, grant_owner,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ pub struct McpSignInStart {
     pub url: String,
     /// Random word that comes back with the browser.
     pub state: String,
-    /// What the return needs.
+    /// Data that the return needs.
     pub pending: PendingMcpSignIn,
 }
 
@@ -145,7 +145,7 @@ impl Admin {
         if let Some(why) = self.vault.unavailable_reason() {
             return Err(AdminError::invalid("", format!("the token could not be stored: {why}")));
         }
-        let refused = |error: OAuthError| {
+        let refused = |error: AuthorityError| {
             tracing::warn!("the MCP server `{name}` cannot be connected: {error:?}");
             AdminError::invalid("", format!("`{name}` cannot be connected: {error}"))
         };
@@ -202,7 +202,7 @@ impl Admin {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!("the MCP server `{name}` cannot be connected: {error:?}");
-                if error == OAuthError::Refused("invalid_client".to_owned()) {
+                if error == AuthorityError::Refused("invalid_client".to_owned()) {
                     self.store.drop_mcp_client(&name, &authority.issuer).await?;
                 }
                 let message = format!("`{name}` cannot be connected: {error}");

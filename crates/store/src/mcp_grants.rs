@@ -208,6 +208,20 @@ impl Store {
         }) > 0)
     }
 
+    /// Seals renewed tokens and stores them in place of those of this version. Returns false if the grant was
+    /// changed or removed meanwhile.
+    pub async fn reseal_mcp_grant(
+        &self,
+        grant: &McpGrant,
+        secret: &[u8],
+        expires: Option<Micros>,
+    ) -> Result<bool, StoreError> {
+        let missing = || StoreError::Sealing("this program has no vault".to_owned());
+        let sealer = self.vault().ok_or_else(missing)?.sealer().await?;
+        let sealed = sealer.seal(&grant.label(), secret)?;
+        self.renew_mcp_grant(grant, &sealed, expires).await
+    }
+
     /// Notes that the tokens of this version are not renewed any more.
     pub async fn lose_mcp_grant(&self, grant: &McpGrant) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {

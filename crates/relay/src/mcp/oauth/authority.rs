@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use transport::FetchTarget;
 use upstream::MediaFetcher;
 
-use super::requests::{OAuthError, get_metadata, send};
+use super::requests::{AuthorityError, get_metadata, send};
 
 const RESOURCE_PATH: &str = "/.well-known/oauth-protected-resource";
 const AUTHORITY_PATH: &str = "/.well-known/oauth-authorization-server";
@@ -47,7 +47,7 @@ pub struct AuthorizationServer {
 pub async fn discover(
     server: &McpServerSettings,
     oauth: &McpOAuthSettings,
-) -> Result<AuthorizationServer, OAuthError> {
+) -> Result<AuthorizationServer, AuthorityError> {
     let fetcher = &oauth.fetcher;
     let own = check(fetcher, "server", &server.url)?;
     let challenge = read_challenge(server).await?;
@@ -58,7 +58,7 @@ pub async fn discover(
         Some(name) => {
             let named = check(fetcher, "resource", name)?;
             if !covers(&named, &own) {
-                return Err(OAuthError::Unusable("its metadata describe another resource"));
+                return Err(AuthorityError::Unusable("its metadata describe another resource"));
             }
             name.to_owned()
         }
@@ -69,7 +69,7 @@ pub async fn discover(
         (_, Some(issuer)) => issuer,
         (None, None) => own.url.origin().ascii_serialization(),
         (Some(_), None) => {
-            return Err(OAuthError::Unusable("its metadata name no authorization server"));
+            return Err(AuthorityError::Unusable("its metadata name no authorization server"));
         }
     };
     let found = authority_metadata(fetcher, &issuer).await?;
@@ -79,8 +79,12 @@ pub async fn discover(
 }
 
 /// Checks an address that another server names. `part` names it in errors.
-fn check(fetcher: &MediaFetcher, part: &'static str, url: &str) -> Result<FetchTarget, OAuthError> {
-    fetcher.guard().check(url).map_err(|_| OAuthError::NotPublic(part))
+fn check(
+    fetcher: &MediaFetcher,
+    part: &'static str,
+    url: &str,
+) -> Result<FetchTarget, AuthorityError> {
+    fetcher.guard().check(url).map_err(|_| AuthorityError::NotPublic(part))
 }
 
 /// Returns true if a resource is the server, or a path above it on the same host. A token for another
@@ -100,7 +104,7 @@ struct ResourceChallenge {
 }
 
 /// Asks the server without a token.
-async fn read_challenge(server: &McpServerSettings) -> Result<ResourceChallenge, OAuthError> {
+async fn read_challenge(server: &McpServerSettings) -> Result<ResourceChallenge, AuthorityError> {
     let mut headers = server.headers.clone();
     let accept = HeaderValue::from_static("application/json, text/event-stream");
     headers.insert(http::header::ACCEPT, accept);
@@ -144,10 +148,10 @@ async fn resource_metadata(
     fetcher: &MediaFetcher,
     own: &FetchTarget,
     challenge: &ResourceChallenge,
-) -> Result<Option<Map<String, Value>>, OAuthError> {
+) -> Result<Option<Map<String, Value>>, AuthorityError> {
     if let Some(url) = &challenge.metadata {
         let found = get_metadata(fetcher, RESOURCE_PART, url).await?;
-        let missing = OAuthError::Unusable("its challenge leads to no metadata");
+        let missing = AuthorityError::Unusable("its challenge leads to no metadata");
         return found.map(Some).ok_or(missing);
     }
     let path = own.url.path().trim_end_matches('/').to_owned();
@@ -179,7 +183,7 @@ fn with_path(target: &FetchTarget, path: &str) -> String {
 async fn authority_metadata(
     fetcher: &MediaFetcher,
     issuer: &str,
-) -> Result<Map<String, Value>, OAuthError> {
+) -> Result<Map<String, Value>, AuthorityError> {
     let target = check(fetcher, AUTHORITY_PART, issuer)?;
     let path = target.url.path().trim_end_matches('/').to_owned();
     let mut paths = vec![format!("{AUTHORITY_PATH}{path}"), format!("{OPENID_PATH}{path}")];
@@ -191,11 +195,11 @@ async fn authority_metadata(
         let Some(found) = get_metadata(fetcher, AUTHORITY_PART, &url).await? else { continue };
         let own = text(&found, "issuer").unwrap_or_default();
         if own.trim_end_matches('/') != issuer.trim_end_matches('/') {
-            return Err(OAuthError::Unusable("the metadata name another authorization server"));
+            return Err(AuthorityError::Unusable("the metadata name another authorization server"));
         }
         return Ok(found);
     }
-    Err(OAuthError::Unusable("its authorization server has no metadata"))
+    Err(AuthorityError::Unusable("its authorization server has no metadata"))
 }
 
 fn read_authority(
@@ -203,16 +207,18 @@ fn read_authority(
     issuer: String,
     found: &Map<String, Value>,
     (resource, scopes): (String, Vec<String>),
-) -> Result<AuthorizationServer, OAuthError> {
+) -> Result<AuthorizationServer, AuthorityError> {
     if !list(found, "code_challenge_methods_supported").iter().any(|method| method == "S256") {
-        return Err(OAuthError::Unusable("its authorization server does not support PKCE (S256)"));
+        return Err(AuthorityError::Unusable(
+            "its authorization server does not support PKCE (S256)",
+        ));
     }
     let address = |part: &'static str, name: &str| match text(found, name) {
         Some(url) => check(fetcher, part, &url).map(|_| Some(url)),
         None => Ok(None),
     };
     let incomplete =
-        OAuthError::Unusable("the metadata of its authorization server lack an address");
+        AuthorityError::Unusable("the metadata of its authorization server lack an address");
     let page = address("sign-in page", "authorization_endpoint")?;
     let tokens = address("token endpoint", "token_endpoint")?;
     let (Some(authorization_endpoint), Some(token_endpoint)) = (page, tokens) else {

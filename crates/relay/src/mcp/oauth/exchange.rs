@@ -10,7 +10,7 @@ use std::fmt;
 use upstream::MediaFetcher;
 
 use super::authority::AuthorizationServer;
-use super::requests::{OAuthError, escape, post_form, read_object, send};
+use super::requests::{AuthorityError, escape, post_form, read_object, send};
 
 const TOKEN_PART: &str = "token endpoint";
 /// Longest token that is kept.
@@ -125,9 +125,9 @@ pub async fn register(
     fetcher: &MediaFetcher,
     authority: &AuthorizationServer,
     redirect: &str,
-) -> Result<(OAuthClient, Option<i64>), OAuthError> {
+) -> Result<(OAuthClient, Option<i64>), AuthorityError> {
     let Some(url) = &authority.registration_endpoint else {
-        return Err(OAuthError::Unusable(
+        return Err(AuthorityError::Unusable(
             "its authorization server registers no clients; set `client_id` of its `oauth`",
         ));
     };
@@ -147,7 +147,8 @@ pub async fn register(
     let answer = send(fetcher, Method::POST, place, HeaderMap::new(), body).await?;
     let found = read_object(answer)?;
     let text = |name: &str| found.get(name).and_then(Value::as_str).map(str::to_owned);
-    let id = text("client_id").ok_or(OAuthError::Unusable("its registration has no client id"))?;
+    let id =
+        text("client_id").ok_or(AuthorityError::Unusable("its registration has no client id"))?;
     let secret = text("client_secret");
     let told = text("token_endpoint_auth_method");
     let ways = [ClientAuth::Basic, ClientAuth::Post, ClientAuth::Public];
@@ -208,7 +209,7 @@ pub async fn exchange_code(
     authority: &AuthorizationServer,
     client: &OAuthClient,
     (code, verifier, redirect): (&str, &str, &str),
-) -> Result<TokenAnswer, OAuthError> {
+) -> Result<TokenAnswer, AuthorityError> {
     let fields = [
         ("grant_type", "authorization_code"),
         ("code", code),
@@ -223,7 +224,7 @@ pub(super) async fn refresh(
     fetcher: &MediaFetcher,
     tokens: &GrantedTokens,
     refresh_token: &str,
-) -> Result<TokenAnswer, OAuthError> {
+) -> Result<TokenAnswer, AuthorityError> {
     let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh_token)];
     request_tokens(fetcher, &tokens.authority, &tokens.client, &fields).await
 }
@@ -233,7 +234,7 @@ async fn request_tokens(
     authority: &AuthorizationServer,
     client: &OAuthClient,
     fields: &[(&str, &str)],
-) -> Result<TokenAnswer, OAuthError> {
+) -> Result<TokenAnswer, AuthorityError> {
     let (header, proof) = client.proof();
     let resource = ("resource", authority.resource.as_str());
     let fields: Vec<_> = fields.iter().copied().chain([resource]).chain(proof).collect();
@@ -241,7 +242,7 @@ async fn request_tokens(
     read_tokens(&post_form(fetcher, place, header, &fields).await?)
 }
 
-fn read_tokens(found: &Map<String, Value>) -> Result<TokenAnswer, OAuthError> {
+fn read_tokens(found: &Map<String, Value>) -> Result<TokenAnswer, AuthorityError> {
     let token = |name: &str| {
         let is_token = |text: &&str| {
             let is_plain = text.bytes().all(|byte| (0x21..0x7f).contains(&byte));
@@ -251,16 +252,17 @@ fn read_tokens(found: &Map<String, Value>) -> Result<TokenAnswer, OAuthError> {
     };
     let kind = found.get("token_type").and_then(Value::as_str).unwrap_or("bearer");
     if !kind.eq_ignore_ascii_case("bearer") {
-        return Err(OAuthError::Unusable("its authorization server gives no bearer tokens"));
+        return Err(AuthorityError::Unusable("its authorization server gives no bearer tokens"));
     }
     let access = token("access_token");
-    let access = access.ok_or(OAuthError::Unusable("its authorization server gave no token"))?;
+    let access =
+        access.ok_or(AuthorityError::Unusable("its authorization server gave no token"))?;
     let lifetime_s = found.get("expires_in").and_then(Value::as_i64).filter(|time| *time > 0);
     Ok(TokenAnswer { access, refresh: token("refresh_token"), lifetime_s })
 }
 
 /// Revokes tokens that are not needed any more (RFC 7009), if the authorization server can.
-pub async fn revoke(fetcher: &MediaFetcher, tokens: &GrantedTokens) -> Result<(), OAuthError> {
+pub async fn revoke(fetcher: &MediaFetcher, tokens: &GrantedTokens) -> Result<(), AuthorityError> {
     let Some(url) = &tokens.authority.revocation_endpoint else { return Ok(()) };
     let (header, proof) = tokens.client.proof();
     let token = match &tokens.refresh {

@@ -10,7 +10,7 @@ use store::{McpGrant, Store};
 use tokio_util::task::TaskTracker;
 
 use super::exchange::{self, GrantedTokens};
-use super::requests::OAuthError;
+use super::requests::AuthorityError;
 use crate::mcp::client::McpError;
 
 /// Tokens that end sooner are renewed before their use.
@@ -215,7 +215,8 @@ impl McpGrants {
         let expires = self.expiry(answer.lifetime_s);
         tokens.renew(answer);
         for attempt in 1..=STORE_TRIES {
-            match self.store_renewed(&grant, &tokens, expires).await {
+            let secret = tokens.to_text();
+            match self.store.reseal_mcp_grant(&grant, secret.as_bytes(), expires).await {
                 // The owner disconnected the server, or connected it again. The new tokens have no place.
                 Ok(false) => {
                     if let Err(error) = exchange::revoke(&oauth.fetcher, &tokens).await {
@@ -226,7 +227,7 @@ impl McpGrants {
                 Ok(true) => return Renewal::Stored,
                 Err(why) if attempt == STORE_TRIES => {
                     tracing::error!("a token of `{}` could not be stored: {why}", server.name);
-                    return Renewal::Failed(why);
+                    return Renewal::Failed(why.to_string());
                 }
                 Err(_) => tokio::time::sleep(STORE_RETRY_PAUSE).await,
             }
@@ -234,36 +235,22 @@ impl McpGrants {
         Renewal::Failed("the token could not be stored".to_owned())
     }
 
-    async fn store_renewed(
-        &self,
-        grant: &McpGrant,
-        tokens: &GrantedTokens,
-        expires: Option<Micros>,
-    ) -> Result<bool, String> {
-        let vault = self.store.vault().ok_or("there is no vault")?;
-        let sealer = vault.sealer().await.map_err(|error| error.to_string())?;
-        let sealed = sealer.seal(&grant.label(), tokens.to_text().as_bytes());
-        let sealed = sealed.map_err(|error| error.to_string())?;
-        let stored = self.store.renew_mcp_grant(grant, &sealed, expires).await;
-        stored.map_err(|error| error.to_string())
-    }
-
     async fn end_failed(
         &self,
         server: &McpServerSettings,
         grant: &McpGrant,
         tokens: &GrantedTokens,
-        error: OAuthError,
+        error: AuthorityError,
     ) -> Renewal {
         let name = &server.name;
         let is_final = match &error {
-            OAuthError::Refused(code) => {
+            AuthorityError::Refused(code) => {
                 matches!(&**code, "invalid_grant" | "invalid_client" | "unauthorized_client")
             }
-            OAuthError::NotPublic(_)
-            | OAuthError::Unreachable(_)
-            | OAuthError::Status(_)
-            | OAuthError::Unusable(_) => false,
+            AuthorityError::NotPublic(_)
+            | AuthorityError::Unreachable(_)
+            | AuthorityError::Status(_)
+            | AuthorityError::Unusable(_) => false,
         };
         let ended = match is_final {
             true => self.store.lose_mcp_grant(grant).await.map(|_| ()),
@@ -277,7 +264,7 @@ impl McpGrants {
             return Renewal::Failed(error.to_string());
         }
         tracing::info!("the sign-in at the MCP server `{name}` has ended: {error}");
-        if error == OAuthError::Refused("invalid_client".to_owned()) {
+        if error == AuthorityError::Refused("invalid_client".to_owned()) {
             let dropped = self.store.drop_mcp_client(name, &tokens.authority.issuer).await;
             if let Err(error) = dropped {
                 tracing::warn!("a client of `{name}` could not be removed: {error}");

@@ -13,4 +13,4 @@ mod requests;
 pub use authority::{AuthorizationServer, discover};
 pub use exchange::{GrantedTokens, OAuthClient, TokenAnswer, exchange_code, register, revoke};
 pub use grants::{McpGrants, McpTokenSource, grant_owner};
-pub use requests::OAuthError;
+pub use requests::AuthorityError;

@@ -18,7 +18,7 @@ const MAX_CODE_BYTES: usize = 64;
 
 /// Failure of a step with an authorization server. It never holds a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OAuthError {
+pub enum AuthorityError {
     /// The address of this part must not be asked.
     NotPublic(&'static str),
     /// The server could not be reached. The reason is for the log only.
@@ -31,7 +31,7 @@ pub enum OAuthError {
     Unusable(&'static str),
 }
 
-impl fmt::Display for OAuthError {
+impl fmt::Display for AuthorityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotPublic(part) => {
@@ -61,7 +61,7 @@ pub(super) async fn send(
     (part, url): (&'static str, &str),
     mut headers: HeaderMap,
     body: Bytes,
-) -> Result<OAuthAnswer, OAuthError> {
+) -> Result<OAuthAnswer, AuthorityError> {
     headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
     let exchange = async {
         let mut reply = fetcher.open(method, url, &headers, body).await?;
@@ -79,10 +79,12 @@ pub(super) async fn send(
     };
     match tokio::time::timeout(REQUEST_TIMEOUT, exchange).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(FetchError::NotPublic)) => Err(OAuthError::NotPublic(part)),
-        Ok(Err(FetchError::Busy)) => Err(OAuthError::Unreachable("too many requests".to_owned())),
-        Ok(Err(FetchError::Failed(why))) => Err(OAuthError::Unreachable(why)),
-        Err(_) => Err(OAuthError::Unreachable("it took too long".to_owned())),
+        Ok(Err(FetchError::NotPublic)) => Err(AuthorityError::NotPublic(part)),
+        Ok(Err(FetchError::Busy)) => {
+            Err(AuthorityError::Unreachable("too many requests".to_owned()))
+        }
+        Ok(Err(FetchError::Failed(why))) => Err(AuthorityError::Unreachable(why)),
+        Err(_) => Err(AuthorityError::Unreachable("it took too long".to_owned())),
     }
 }
 
@@ -91,12 +93,12 @@ pub(super) async fn get_metadata(
     fetcher: &MediaFetcher,
     part: &'static str,
     url: &str,
-) -> Result<Option<Map<String, Value>>, OAuthError> {
+) -> Result<Option<Map<String, Value>>, AuthorityError> {
     let answer = send(fetcher, Method::GET, (part, url), HeaderMap::new(), Bytes::new()).await?;
     match answer {
         OAuthAnswer { status: 200, body, .. } => Ok(body),
         OAuthAnswer { status: 400..=499, .. } => Ok(None),
-        OAuthAnswer { status, .. } => Err(OAuthError::Status(status)),
+        OAuthAnswer { status, .. } => Err(AuthorityError::Status(status)),
     }
 }
 
@@ -106,7 +108,7 @@ pub(super) async fn post_form(
     place: (&'static str, &str),
     authorization: Option<HeaderValue>,
     fields: &[(&str, &str)],
-) -> Result<Map<String, Value>, OAuthError> {
+) -> Result<Map<String, Value>, AuthorityError> {
     let mut headers = HeaderMap::new();
     let form = HeaderValue::from_static("application/x-www-form-urlencoded");
     headers.insert(CONTENT_TYPE, form);
@@ -119,14 +121,14 @@ pub(super) async fn post_form(
 }
 
 /// Returns the object of a successful answer, or the error code (RFC 6749, section 5.2).
-pub(super) fn read_object(answer: OAuthAnswer) -> Result<Map<String, Value>, OAuthError> {
+pub(super) fn read_object(answer: OAuthAnswer) -> Result<Map<String, Value>, AuthorityError> {
     let OAuthAnswer { status, body, challenge: _ } = answer;
     let body = body.unwrap_or_default();
     match body.get("error").and_then(Value::as_str) {
         // Some servers answer an error with 200.
-        Some(code) if status < 500 => Err(OAuthError::Refused(shown_code(code))),
+        Some(code) if status < 500 => Err(AuthorityError::Refused(shown_code(code))),
         None if (200..=299).contains(&status) => Ok(body),
-        Some(_) | None => Err(OAuthError::Status(status)),
+        Some(_) | None => Err(AuthorityError::Status(status)),
     }
 }
 
