@@ -197,7 +197,7 @@ impl TurnLoop {
         };
         let call = &self.call;
         let id = call.engine.request_ids.next_id(call.engine.clock.now());
-        let session = call.named_session().cloned().unwrap_or_default();
+        let session = call.session_reader()().unwrap_or_default();
         let parts = (&*call.engine, &*call.config);
         let reserved = PaidToolCall::reserve(parts, &call.key, &server, (&id, session)).await;
         let paid = match reserved {
