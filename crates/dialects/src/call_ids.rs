@@ -13,7 +13,7 @@ use canon::{ChatRequest, PartKind};
 
 /// The calls of a history so far, by id, with the number of those that have no result yet.
 #[derive(Debug, Default)]
-pub(crate) struct OpenCalls<'a>(HashMap<Cow<'a, str>, usize>);
+pub(crate) struct UnansweredCalls<'a>(HashMap<Cow<'a, str>, usize>);
 
 /// The call that a result answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum AnsweredCall {
     Unknown,
 }
 
-impl<'a> OpenCalls<'a> {
+impl<'a> UnansweredCalls<'a> {
     /// Adds a call.
     pub(crate) fn add(&mut self, id: impl Into<Cow<'a, str>>) {
         *self.0.entry(id.into()).or_default() += 1;

@@ -58,7 +58,7 @@ pub(super) async fn create(mut incoming: ApiRequest) -> Result<ServerReply, ApiE
         };
     }
     let is_prepared = socket.as_ref().is_some_and(|socket| !socket.generates);
-    // What costs nothing is kept with its connection and takes no room in the store.
+    // A free response is kept with its connection and takes no room in the store.
     conversation.store &= !is_prepared;
     let answers = answers.cloned();
     let recorder = recorder::ResponseRecorder::new(state, &call, conversation, answers).await;

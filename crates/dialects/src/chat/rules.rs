@@ -11,7 +11,7 @@ use super::content::{ChatMessage, ChatPart};
 use super::names::{IMAGES_FIELD, LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS_FIELD};
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
-use crate::call_ids::{AnsweredCall, OpenCalls};
+use crate::call_ids::{AnsweredCall, UnansweredCalls};
 use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::fields::add_protective;
@@ -198,7 +198,7 @@ fn hosted_tools(view: &ChatRequestView<'_>) -> HostedTools {
 /// Checks that every tool message answers an earlier call, and every call has one answer.
 fn check_messages(messages: &[ChatMessage<'_>]) -> RuleResult {
     ensure_at(!messages.is_empty(), "messages", "must not be empty")?;
-    let mut calls = OpenCalls::default();
+    let mut calls = UnansweredCalls::default();
     for (at, message) in messages.iter().enumerate() {
         let id = message.tool_call_id.as_deref();
         let id = id.filter(|_| message.role.as_deref() == Some("tool"));

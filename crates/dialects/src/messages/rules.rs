@@ -12,7 +12,7 @@ use super::content::{MessagesBlock, MessagesSource, MessagesTurn};
 use super::names::ORIGIN;
 use super::own::{client_tools, gateway_blocks};
 use super::request::{MessagesRequestView, MessagesTool};
-use crate::call_ids::{AnsweredCall, OpenCalls};
+use crate::call_ids::{AnsweredCall, UnansweredCalls};
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
@@ -222,7 +222,7 @@ fn check_limit(view: &MessagesRequestView<'_>, rule: LimitRule) -> RuleResult {
 /// thread, and their calls.
 fn check_turns(turns: &[MessagesTurn<'_>], is_thread: bool) -> RuleResult {
     ensure_at(!turns.is_empty(), "messages", "must not be empty")?;
-    let mut calls = OpenCalls::default();
+    let mut calls = UnansweredCalls::default();
     for (index, turn) in turns.iter().enumerate().filter(|_| !is_thread) {
         for (at, block) in turn.blocks().iter().enumerate() {
             let MessagesBlock::ToolResult(result) = block else { continue };

@@ -16,7 +16,7 @@ use super::own::tool_names::flat_name;
 use super::request::{LOGPROBS_INCLUDE, ResponsesRequestView, ResponsesTool, ResponsesToolChoice};
 use super::signatures;
 use crate::RequestFacts;
-use crate::call_ids::{AnsweredCall, OpenCalls};
+use crate::call_ids::{AnsweredCall, UnansweredCalls};
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
@@ -310,7 +310,7 @@ impl<'a> CallHistory<'a> {
             |(_, step, _): &&(usize, HistoryStep, Cow<'_, str>)| *step == HistoryStep::Call;
         let calls: HashSet<&str> = self.0.iter().filter(is_call).map(|(_, _, id)| &**id).collect();
         let (mut open, mut seen, mut early) =
-            (OpenCalls::default(), HashSet::new(), HashSet::new());
+            (UnansweredCalls::default(), HashSet::new(), HashSet::new());
         for (at, step, id) in &self.0 {
             let id = &**id;
             match step {
