@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 use testkit::{AnswerStep, NewKey, ScriptedProvider, TestGateway, TestResponse, reply};
 
 fn rpc(result: &Value) -> Vec<AnswerStep> {
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "result": result });
-    reply(200, "application/json", &body.to_string())
+    vec![AnswerStep::RpcResult(result.clone())]
 }
 
 fn discovered() -> Vec<AnswerStep> {

@@ -370,7 +370,8 @@ fn responses_fields() -> Vec<NamedField> {
     let allowed = json!([{ "type": "file_search", "vector_store_ids": [ID] }]);
     all.push(field(
         ids,
-        json!({ "tool_choice": { "type": "allowed_tools", "mode": "auto", "tools": allowed } }),
+        json!({ "tools": [{ "type": "file_search", "vector_store_ids": [] }],
+            "tool_choice": { "type": "allowed_tools", "mode": "auto", "tools": allowed } }),
         "tool_choice.tools[0].vector_store_ids[0]",
     ));
     for (row, tool, shown) in tools {
