@@ -14,9 +14,9 @@ use super::named_servers::{add_token, remote_endpoint};
 use super::own_tools::{OwnPlace, OwnPlaces, own_names};
 use super::tool_outcome::{ToolImage, ToolOutcome};
 use super::turn_format::{
-    FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text, write_event,
+    DEFAULT_MAX_CALLS, FunctionUse, OpenedTurns, TurnEnd, TurnFormat, UsedCallIds, add_numbers,
+    take_list, text, write_event,
 };
-use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
 use crate::call::Call;
 
 /// Removes the names of the connector from the betas of a turn. Its provider has no connector.

@@ -10,9 +10,9 @@ use super::named_servers::{read_headers, remote_endpoint};
 use super::own_tools::{OwnPlace, OwnPlaces};
 use super::tool_outcome::{ToolImage, ToolOutcome};
 use super::turn_format::{
-    FunctionUse, StreamFailure, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text,
+    DEFAULT_MAX_CALLS, FunctionUse, OpenedTurns, StreamFailure, TurnEnd, TurnFormat, UsedCallIds,
+    add_numbers, take_list, text,
 };
-use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
 use crate::call::Call;
 
 /// Prepares the turns of a request, and asks its servers if `asks` says so.

@@ -18,9 +18,9 @@ use super::responses_request::{
 };
 use super::tool_outcome::{ToolImage, ToolOutcome};
 use super::turn_format::{
-    FunctionUse, TurnEnd, TurnFormat, UsedCallIds, add_numbers, take_list, text, write_event,
+    DEFAULT_MAX_CALLS, FunctionUse, OpenedTurns, TurnEnd, TurnFormat, UsedCallIds, add_numbers,
+    take_list, text, write_event,
 };
-use super::turns::{DEFAULT_MAX_CALLS, OpenedTurns};
 use crate::call::Call;
 
 /// Prepares the turns of a request, and asks its servers if `asks` says so.

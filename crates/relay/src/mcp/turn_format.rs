@@ -8,6 +8,17 @@ use std::collections::HashSet;
 use super::bench::ToolBench;
 use super::tool_outcome::ToolOutcome;
 
+/// Calls of tools in one answer, unless the request names another number.
+pub(super) const DEFAULT_MAX_CALLS: u64 = 16;
+
+/// Request with its servers asked.
+pub(super) struct OpenedTurns {
+    pub(super) format: Box<dyn TurnFormat>,
+    pub(super) bench: ToolBench,
+    pub(super) streamed: bool,
+    pub(super) max_calls: u64,
+}
+
 /// Function that a model called, or that a caller approved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FunctionUse {

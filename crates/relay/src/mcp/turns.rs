@@ -12,13 +12,11 @@ use super::bench::ToolBench;
 use super::event_body::{EventSink, event_body};
 use super::paid_call::PaidToolCall;
 use super::tool_outcome::ToolOutcome;
-use super::turn_format::{FunctionUse, StreamFailure, TurnEnd, TurnFormat};
+use super::turn_format::{FunctionUse, OpenedTurns, StreamFailure, TurnEnd, TurnFormat};
 use super::{messages, native, responses};
 use crate::call::Call;
 use crate::reply::event_reply;
 
-/// Calls of tools in one answer, unless the request names another number.
-pub(super) const DEFAULT_MAX_CALLS: u64 = 16;
 /// Turns of one answer, whatever the request says.
 const MAX_TURNS: usize = 64;
 /// Largest whole reply of a turn.
@@ -28,14 +26,6 @@ const TURNS_HEADER: &str = "x-portunus-turns";
 /// Ids of the calls of servers of the operator, each of which has a receipt.
 const TOOL_CALLS_HEADER: &str = "x-portunus-tool-calls";
 const COST_HEADER: &str = "x-portunus-cost";
-
-/// Request with its servers asked.
-pub(super) struct OpenedTurns {
-    pub(super) format: Box<dyn TurnFormat>,
-    pub(super) bench: ToolBench,
-    pub(super) streamed: bool,
-    pub(super) max_calls: u64,
-}
 
 /// Serves a call whose servers the gateway asks.
 pub(crate) async fn serve(call: Arc<Call>) -> Result<ServerReply, ApiError> {
