@@ -1,8 +1,8 @@
 //! Changes of files in another vendor's words: patches and commands of an editor.
 //!
 //! A model may call `apply_patch` with the text of a patch, as its vendor's agents do, or call the editor
-//! that it was trained on. Changes that both can express are translated. A patch cannot show a file, and
-//! the replacement of a part of a line is no patch, so these are not.
+//! that it was trained on. Changes that both can express are translated. A patch cannot show a file or
+//! count its lines, so these commands are not.
 
 use canon::{ChatRequest, ClientTool, ClientToolKind, ToolCall};
 use serde_json::{Map, Value, json};
@@ -92,10 +92,32 @@ fn read_operations(arguments: &str) -> Option<Vec<Value>> {
     if is_operation(inner) {
         return Some(vec![Value::Object(inner.clone())]);
     }
-    // The editor's command that writes a whole file.
-    let path = text("path").filter(|_| text("command") == Some("create"))?;
-    let diff: Vec<String> = text("file_text")?.lines().map(|line| format!("+{line}")).collect();
-    Some(vec![json!({"type": "create_file", "path": path, "diff": diff.join("\n")})])
+    let path = text("path").filter(|path| !path.is_empty())?;
+    let (kind, diff) = match text("command")? {
+        "create" => {
+            let lines = text("file_text")?.lines().map(|line| format!("+{line}"));
+            ("create_file", lines.collect::<Vec<_>>().join("\n"))
+        }
+        "str_replace" => ("update_file", hunk(text("old_str")?, text("new_str").unwrap_or(""))?),
+        _ => return None,
+    };
+    Some(vec![json!({"type": kind, "path": path, "diff": diff})])
+}
+
+/// Returns the hunk that replaces one text by another; `None` for texts that join lines or are no lines.
+///
+/// A patch has whole lines. If the text is a part of a line, the caller's program does not find it and says so.
+fn hunk(old: &str, new: &str) -> Option<String> {
+    let (old, new) = match old.strip_suffix('\n') {
+        Some(old) if new.is_empty() => (old, None),
+        Some(old) => (old, Some(new.strip_suffix('\n')?)),
+        None => (old, Some(new)),
+    };
+    let removed = Some(old).filter(|old| !old.trim().is_empty())?.split('\n');
+    let removed = removed.map(|line| format!("-{line}"));
+    let added = new.into_iter().flat_map(|new| new.split('\n')).map(|line| format!("+{line}"));
+    let lines = std::iter::once("@@".to_owned()).chain(removed).chain(added);
+    Some(lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn is_operation(fields: &Map<String, Value>) -> bool {
@@ -210,7 +232,9 @@ mod tests {
             "*** Begin Patch\n*** Update File: a\n*** Move to: b\n@@\n-a\n+b\n*** End Patch",
             "*** Begin Patch\nx\n*** End Patch",
             r#"{"command":"view","path":"a"}"#,
-            r#"{"command":"str_replace","path":"a","old_str":"b","new_str":"c"}"#,
+            r#"{"command":"insert","path":"a","insert_line":3,"insert_text":"c"}"#,
+            r#"{"command":"str_replace","path":"a","old_str":" ","new_str":"c"}"#,
+            r#"{"command":"str_replace","path":"a","old_str":"b\nc\n","new_str":"d"}"#,
             "7",
             "",
         ] {
@@ -231,6 +255,19 @@ mod tests {
             (&json!("one\ntwo"), &json!("one\nthree"))
         );
         assert_eq!(commands[1]["old_str"], "x");
+        for (old, new, diff) in [
+            ("b", "c", "@@\n-b\n+c"),
+            ("b\nc", "d\n", "@@\n-b\n-c\n+d\n+"),
+            ("b\n", "c\nd\n", "@@\n-b\n+c\n+d"),
+            ("b\n", "", "@@\n-b"),
+            ("b", "", "@@\n-b\n+"),
+        ] {
+            let replace =
+                json!({"command": "str_replace", "path": "a", "old_str": old, "new_str": new});
+            let operations = read_operations(&replace.to_string()).unwrap();
+            assert_eq!(operations[0]["type"], "update_file");
+            assert_eq!(operations[0]["diff"], diff);
+        }
         // Without a line of the file, the place of the text is not known.
         assert_eq!(
             editor_commands(&[json!({"type": "update_file", "path": "a", "diff": "@@\n+y"})]),
