@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 use std::time::Duration;
 use transport::{HeaderBlock, visible_text};
 
-use super::session;
+use super::session_id;
 
 const ROUTE_HEADER: &str = "x-portunus-route";
 pub(super) const LOSSY_HEADER: &str = "x-portunus-lossy";
@@ -47,7 +47,7 @@ impl CallOptions {
             lossy: false,
             dry_run: false,
             has_trace: false,
-            session: session::from_headers(headers),
+            session: session_id::from_headers(headers),
         };
         // One pass over the few headers that a request has is less work than a lookup of each of
         // these names, nearly all of which are absent.

@@ -39,6 +39,7 @@ mod retry_plan;
 mod route;
 mod send;
 mod session;
+mod session_id;
 mod settle;
 mod signature_cache;
 mod sizing;
@@ -68,7 +69,7 @@ pub use provider_cache::{NewProviderCache, delete_provider_cache, make_provider_
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
-pub use session::session_id;
+pub use session_id::session_id;
 pub use signature_cache::SignatureCache;
 pub use token_count::{ProviderCount, count_at_provider};
 
@@ -114,7 +115,7 @@ async fn run_call(call: Arc<Call>) -> Result<ServerReply, ApiError> {
         .await
         .run(|| {
             let facts = call.parse()?;
-            if mcp::is_needed(&call, &facts) {
+            if mcp::turns::are_needed(&call, &facts) {
                 // A need that no lane meets is refused at the caller's own field, before a server is asked.
                 route::find(&call, &facts)?;
                 call.forget_chat();
@@ -129,7 +130,7 @@ async fn run_call(call: Arc<Call>) -> Result<ServerReply, ApiError> {
         .await?;
     let Some((mut facts, route, named, media)) = parsed else {
         // Boxed because it is rare: the future of every call would grow by its size.
-        return Box::pin(mcp::serve(call)).await;
+        return Box::pin(mcp::turns::serve(call)).await;
     };
     if !named.is_empty() {
         sizing::note_objects(&mut facts, &named);

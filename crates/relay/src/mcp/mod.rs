@@ -20,23 +20,8 @@ mod responses_history;
 mod responses_request;
 mod tool_outcome;
 mod turn_format;
-mod turns;
+pub(super) mod turns;
 
 pub use client::{McpClient, McpEndpoint, McpError, McpTool};
 pub use named_servers::offered_endpoint;
 pub use paid_call::PaidToolCall;
-pub(super) use turns::serve;
-
-use canon::{NeedKind, ToolKind};
-use dialects::RequestFacts;
-
-use crate::call::Call;
-use crate::route;
-
-/// Returns true if a request needs servers and no lane of its model asks them.
-pub(super) fn is_needed(call: &Call, facts: &RequestFacts) -> bool {
-    !facts.needs.is_empty()
-        && facts.needs.iter().any(|need| need.kind == NeedKind::Tool(ToolKind::Mcp))
-        && call.may_ask_servers()
-        && !route::lane_asks_servers(call, facts)
-}

@@ -1,8 +1,8 @@
 //! The loop: a turn of the model, the calls that it asks for, the next turn with their results.
 
 use bytes::Bytes;
-use canon::{ApiError, ErrorKind, Money, WireFormat};
-use dialects::SseDecoder;
+use canon::{ApiError, ErrorKind, Money, NeedKind, ToolKind, WireFormat};
+use dialects::{RequestFacts, SseDecoder};
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use super::turn_format::{FunctionUse, OpenedTurns, StreamFailure, TurnEnd, TurnF
 use super::{messages, native, responses};
 use crate::call::Call;
 use crate::reply::event_reply;
+use crate::route;
 
 /// Turns of one answer, whatever the request says.
 const MAX_TURNS: usize = 64;
@@ -26,6 +27,14 @@ const TURNS_HEADER: &str = "x-portunus-turns";
 /// Ids of the calls of servers of the operator, each of which has a receipt.
 const TOOL_CALLS_HEADER: &str = "x-portunus-tool-calls";
 const COST_HEADER: &str = "x-portunus-cost";
+
+/// Returns true if a request needs servers and no lane of its model asks them.
+pub(crate) fn are_needed(call: &Call, facts: &RequestFacts) -> bool {
+    !facts.needs.is_empty()
+        && facts.needs.iter().any(|need| need.kind == NeedKind::Tool(ToolKind::Mcp))
+        && call.may_ask_servers()
+        && !route::lane_asks_servers(call, facts)
+}
 
 /// Serves a call whose servers the gateway asks.
 pub(crate) async fn serve(call: Arc<Call>) -> Result<ServerReply, ApiError> {
