@@ -304,9 +304,9 @@ impl MessagesTurns {
         let Some(block) = self.turn.blocks.get_mut(index).and_then(Value::as_object_mut) else {
             return;
         };
-        let mut append = |name: &str, more: &str| {
-            let grown = format!("{}{more}", block.get(name).and_then(Value::as_str).unwrap_or(""));
-            block.insert(name.to_owned(), Value::from(grown));
+        let mut append = |name: &str, more: &str| match block.get_mut(name) {
+            Some(Value::String(grown)) => grown.push_str(more),
+            Some(_) | None => drop(block.insert(name.to_owned(), Value::from(more))),
         };
         match text(delta, "type") {
             "text_delta" => append("text", text(delta, "text")),

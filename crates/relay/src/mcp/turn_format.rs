@@ -3,7 +3,7 @@
 use canon::ApiError;
 use dialects::{Dialect, StreamFrame};
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::bench::ToolBench;
 use super::tool_outcome::ToolOutcome;
@@ -109,17 +109,30 @@ pub(super) trait TurnFormat: Send {
     fn finish_reply(&mut self) -> Value;
 }
 
-/// Ids of the calls of one answer. Some providers number the calls of each turn anew.
+/// Ids of the calls of one answer, each with the number of its last repetition. Some providers number the calls
+/// of each turn anew.
 #[derive(Default)]
-pub(super) struct UsedCallIds(HashSet<String>);
+pub(super) struct UsedCallIds(HashMap<String, u32>);
 
 impl UsedCallIds {
     /// Returns the id, or another one if an earlier call has it.
     pub(super) fn claim(&mut self, id: &str) -> String {
-        let numbered = (2_u32..).map(|number| format!("{id}_{number}"));
-        let mut all = std::iter::once(id.to_owned()).chain(numbered);
-        let free = all.find(|id| !self.0.contains(id)).unwrap_or_default();
-        self.0.insert(free.clone());
+        let mut number = match self.0.get(id) {
+            None => {
+                self.0.insert(id.to_owned(), 1);
+                return id.to_owned();
+            }
+            Some(number) => *number,
+        };
+        let free = loop {
+            number = number.saturating_add(1);
+            let free = format!("{id}_{number}");
+            if !self.0.contains_key(&free) {
+                break free;
+            }
+        };
+        self.0.insert(id.to_owned(), number);
+        self.0.insert(free.clone(), 1);
         free
     }
 }
@@ -171,5 +184,20 @@ pub(super) fn take_list(object: &mut Map<String, Value>, name: &str) -> Vec<Valu
     match object.get_mut(name).map(Value::take) {
         Some(Value::Array(list)) => list,
         Some(_) | None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_ids_get_free_numbers_without_a_search_from_the_first() {
+        let mut ids = UsedCallIds::default();
+        let claimed: Vec<_> = ["a", "a_3", "a", "a", "a_3", "a"].map(|id| ids.claim(id)).into();
+        assert_eq!(claimed, ["a", "a_3", "a_2", "a_4", "a_3_2", "a_5"]);
+        // Half a million ids take seconds only if each is searched for among all numbers.
+        let all: std::collections::HashSet<_> = (0..500_000).map(|_| ids.claim("b")).collect();
+        assert_eq!(all.len(), 500_000);
     }
 }
