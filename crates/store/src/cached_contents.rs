@@ -6,9 +6,9 @@
 use canon::Micros;
 
 use crate::db::{clean, in_transaction, on_reader, on_writer};
+use crate::own_rows::{TAKE_TURN, bind_own, database_number, own_rows};
 use crate::row::row;
 use crate::sealed_body::column_label;
-use crate::vault::VaultError;
 use crate::{ObjectOwner, Store, StoreError};
 
 row! {
@@ -80,47 +80,34 @@ macro_rules! columns {
     };
 }
 
-/// The rows of an owner that have not expired. The parameters are account, key or nothing, and time.
-macro_rules! own {
-    () => {
-        "account_id = $1 AND ($2 = '' OR key_id = $2) AND expires > $3"
-    };
-}
-
-const TURN: &str = "INSERT INTO cached_content_turns (key_id) VALUES ($1) \
-    ON CONFLICT (key_id) DO UPDATE SET key_id = excluded.key_id";
 const TOTALS: &str = "SELECT COUNT(*) AS count, CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS bytes \
     FROM cached_contents WHERE key_id = $1 AND expires > $2";
 const ADD: &str = "INSERT INTO cached_contents (id, account_id, key_id, model, display_name, body, \
     sealed, bytes, tokens, created, updated, expires) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 const GET: &str =
-    concat!("SELECT ", columns!(), " FROM cached_contents WHERE id = $4 AND ", own!());
+    concat!("SELECT ", columns!(), " FROM cached_contents WHERE id = $4 AND ", own_rows!());
 const GET_BODY: &str =
-    concat!("SELECT account_id, body, sealed FROM cached_contents WHERE id = $4 AND ", own!());
+    concat!("SELECT account_id, body, sealed FROM cached_contents WHERE id = $4 AND ", own_rows!());
 const LIST: &str = concat!(
     "SELECT ",
     columns!(),
     " FROM cached_contents WHERE id > $4 AND ",
-    own!(),
+    own_rows!(),
     " ORDER BY id LIMIT $5"
 );
 const SET_EXPIRY: &str = concat!(
     "UPDATE cached_contents SET expires = $5, updated = $3 WHERE id = $4 AND ",
-    own!(),
+    own_rows!(),
     " RETURNING ",
     columns!()
 );
-const DROP: &str = concat!("DELETE FROM cached_contents WHERE id = $4 AND ", own!());
+const DROP: &str = concat!("DELETE FROM cached_contents WHERE id = $4 AND ", own_rows!());
 const SWEEP: &str = "DELETE FROM cached_contents WHERE expires <= $1";
 
 /// Returns the label that binds a sealed column to its row.
 fn label(id: &str, account_id: &str, column: &str) -> String {
     column_label("cached_contents", &[account_id, id], column)
-}
-
-fn database_number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 impl Store {
@@ -143,7 +130,7 @@ impl Store {
         let sealed = sealer.sealed(&body_label, || body.as_bytes().to_vec())?;
         let body = if sealed.is_some() { "" } else { body };
         Ok(in_transaction!(&self.db, tx: Kind => {
-            sqlx::query(TURN).bind(clean(key_id)).execute(&mut *tx).await?;
+            sqlx::query(TAKE_TURN).bind(clean(key_id)).execute(&mut *tx).await?;
             let totals = sqlx::query_as(TOTALS).bind(clean(key_id)).bind(content.created.get());
             let CacheTotals { count, bytes } = totals.fetch_one(&mut *tx).await?;
             if count >= limits.count {
@@ -173,11 +160,7 @@ impl Store {
         now: Micros,
     ) -> Result<Option<CachedContent>, StoreError> {
         let row: Option<CachedContent> = on_reader!(&self.db, pool => {
-            sqlx::query_as(GET)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(id))
+            bind_own!(sqlx::query_as(GET), owner, now, id)
                 .fetch_optional(pool)
                 .await?
         });
@@ -192,22 +175,12 @@ impl Store {
         now: Micros,
     ) -> Result<Option<String>, StoreError> {
         let row: Option<CacheBodyRow> = on_reader!(&self.db, pool => {
-            sqlx::query_as(GET_BODY)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(id))
+            bind_own!(sqlx::query_as(GET_BODY), owner, now, id)
                 .fetch_optional(pool)
                 .await?
         });
         let Some(CacheBodyRow { account_id, body, sealed }) = row else { return Ok(None) };
-        Ok(Some(match sealed {
-            None => body,
-            Some(sealed) => {
-                let open = self.open_body(&label(id, &account_id, "sealed"), &sealed).await?;
-                String::from_utf8(open).map_err(|_| VaultError::Corrupt)?
-            }
-        }))
+        self.open_column(&label(id, &account_id, "sealed"), body, sealed).await.map(Some)
     }
 
     /// Returns contents of that owner that have not expired, oldest first, after the one with that id
@@ -220,11 +193,7 @@ impl Store {
         now: Micros,
     ) -> Result<Vec<CachedContent>, StoreError> {
         let rows: Vec<CachedContent> = on_reader!(&self.db, pool => {
-            sqlx::query_as(LIST)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(after.unwrap_or_default()))
+            bind_own!(sqlx::query_as(LIST), owner, now, after.unwrap_or_default())
                 .bind(i64::from(limit))
                 .fetch_all(pool)
                 .await?
@@ -245,11 +214,7 @@ impl Store {
         now: Micros,
     ) -> Result<Option<CachedContent>, StoreError> {
         let row: Option<CachedContent> = on_writer!(&self.db, pool => {
-            sqlx::query_as(SET_EXPIRY)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(id))
+            bind_own!(sqlx::query_as(SET_EXPIRY), owner, now, id)
                 .bind(expires.get())
                 .fetch_optional(pool)
                 .await?
@@ -265,11 +230,7 @@ impl Store {
         now: Micros,
     ) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(DROP)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(id))
+            bind_own!(sqlx::query(DROP), owner, now, id)
                 .execute(pool)
                 .await?
                 .rows_affected()

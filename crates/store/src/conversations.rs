@@ -6,9 +6,9 @@
 use canon::Micros;
 
 use crate::db::{clean, in_transaction, on_reader, on_writer};
+use crate::own_rows::{TAKE_TURN, bind_own, database_number, own_rows};
 use crate::row::row;
 use crate::sealed_body::{ColumnSealer, column_label};
-use crate::vault::VaultError;
 use crate::{ObjectOwner, Store, StoreError};
 
 /// Bytes that a conversation counts for beside its items, so that empty ones are limited too.
@@ -109,27 +109,20 @@ row! {
     }
 }
 
-/// The rows of an owner that have not expired. The parameters are account, key or nothing, and time.
-macro_rules! own {
-    () => {
-        "account_id = $1 AND ($2 = '' OR key_id = $2) AND expires > $3"
-    };
-}
-
 const ADD: &str = "INSERT INTO conversations (id, account_id, key_id, metadata, next, bytes, created, \
     expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 const GET: &str = concat!(
     "SELECT id, account_id, key_id, metadata, bytes, created, expires FROM conversations WHERE id = $4 AND ",
-    own!()
+    own_rows!()
 );
 const SET_METADATA: &str =
-    concat!("UPDATE conversations SET metadata = $5, expires = $6 WHERE id = $4 AND ", own!());
-const DROP: &str = concat!("DELETE FROM conversations WHERE id = $4 AND ", own!());
+    concat!("UPDATE conversations SET metadata = $5, expires = $6 WHERE id = $4 AND ", own_rows!());
+const DROP: &str = concat!("DELETE FROM conversations WHERE id = $4 AND ", own_rows!());
 const SWEEP: &str = "DELETE FROM conversations WHERE expires <= $1";
 /// The row is locked by this, so that additions follow each other.
 const GROW: &str = concat!(
     "UPDATE conversations SET next = next + $5, bytes = bytes + $6, expires = $7 WHERE id = $4 AND ",
-    own!(),
+    own_rows!(),
     " RETURNING key_id, bytes, next"
 );
 const KEY_BYTES: &str = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS bytes FROM conversations \
@@ -157,10 +150,6 @@ fn metadata_label(id: &str, account_id: &str) -> String {
 fn item_label(conversation: &StoredConversation, item: &str) -> String {
     let row = [conversation.account_id.as_str(), conversation.id.as_str(), item];
     column_label("conversation_items", &row, "sealed")
-}
-
-fn database_number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn size_of_item(item: &ConversationItem) -> u64 {
@@ -228,6 +217,7 @@ impl Store {
             return Ok(ItemAdmission::TooLarge);
         }
         Ok(in_transaction!(&self.db, tx: Kind => {
+            sqlx::query(TAKE_TURN).bind(clean(key_id)).execute(&mut *tx).await?;
             let total: KeyBytes =
                 sqlx::query_as(KEY_BYTES).bind(clean(key_id)).fetch_one(&mut *tx).await?;
             if total.bytes + added + CONVERSATION_BYTES > limits.key_bytes {
@@ -260,11 +250,7 @@ impl Store {
         now: Micros,
     ) -> Result<Option<StoredConversation>, StoreError> {
         let found: Option<StoredConversation> = on_reader!(&self.db, pool => {
-            sqlx::query_as(GET)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(id))
+            bind_own!(sqlx::query_as(GET), owner, now, id)
                 .fetch_optional(pool)
                 .await?
         });
@@ -285,11 +271,7 @@ impl Store {
         let sealer = self.column_sealer().await?;
         let metadata = sealer.text(&metadata_label(id, account_id), metadata)?;
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(SET_METADATA)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(id))
+            bind_own!(sqlx::query(SET_METADATA), owner, now, id)
                 .bind(clean(&metadata))
                 .bind(expires.get())
                 .execute(pool)
@@ -306,11 +288,7 @@ impl Store {
         now: Micros,
     ) -> Result<bool, StoreError> {
         Ok(on_writer!(&self.db, pool => {
-            sqlx::query(DROP)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(id))
+            bind_own!(sqlx::query(DROP), owner, now, id)
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -332,11 +310,7 @@ impl Store {
         let added = items.iter().map(size_of_item).sum::<u64>();
         let (id, count) = (&conversation.id, database_number(items.len() as u64));
         Ok(in_transaction!(&self.db, tx: Kind => {
-            let grown: Option<AddedRow> = sqlx::query_as(GROW)
-                .bind(clean(owner.account_id()))
-                .bind(clean(owner.key_id().unwrap_or_default()))
-                .bind(now.get())
-                .bind(clean(id))
+            let grown: Option<AddedRow> = bind_own!(sqlx::query_as(GROW), owner, now, id)
                 .bind(count)
                 .bind(database_number(added))
                 .bind(conversation.expires.get())
@@ -346,6 +320,7 @@ impl Store {
                 return Ok(ItemAdmission::NotFound);
             };
             if let Some(limits) = limits {
+                sqlx::query(TAKE_TURN).bind(clean(&key_id)).execute(&mut *tx).await?;
                 if bytes > limits.bytes.saturating_add(CONVERSATION_BYTES) {
                     return Ok(ItemAdmission::TooLarge);
                 }
@@ -457,13 +432,7 @@ impl Store {
     ) -> Result<Vec<ConversationItem>, StoreError> {
         let mut items = Vec::with_capacity(rows.len());
         for ItemRow { id, body, sealed } in rows {
-            let body = match sealed {
-                None => body,
-                Some(sealed) => {
-                    let open = self.open_body(&item_label(conversation, &id), &sealed).await?;
-                    String::from_utf8(open).map_err(|_| VaultError::Corrupt)?
-                }
-            };
+            let body = self.open_column(&item_label(conversation, &id), body, sealed).await?;
             items.push(ConversationItem { id, body });
         }
         Ok(items)

@@ -47,6 +47,7 @@ mod nodes;
 mod object_owner;
 mod old_entries;
 mod open;
+mod own_rows;
 mod post;
 mod provider_objects;
 mod refresh_tokens;

@@ -77,4 +77,16 @@ impl Store {
         let open = self.open_body(label, &sealed).await?;
         Ok(String::from_utf8(open).map_err(|_| VaultError::Corrupt)?)
     }
+
+    /// Returns the body of a row that keeps it sealed or, without a vault, open.
+    pub(crate) async fn open_column(
+        &self,
+        label: &str,
+        body: String,
+        sealed: Option<Vec<u8>>,
+    ) -> Result<String, StoreError> {
+        let Some(sealed) = sealed else { return Ok(body) };
+        let open = self.open_body(label, &sealed).await?;
+        Ok(String::from_utf8(open).map_err(|_| VaultError::Corrupt)?)
+    }
 }
