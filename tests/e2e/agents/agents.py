@@ -260,6 +260,13 @@ class OpenCode(Agent):
 class QwenCode(Agent):
     name = "Qwen Code"
 
+    def prepare(self):
+        # On its pseudo-terminal the output of a short command can be lost when the machine is busy.
+        folder = self.home / ".qwen"
+        folder.mkdir()
+        settings = {"tools": {"shell": {"enableInteractiveShell": False}}}
+        (folder / "settings.json").write_text(json.dumps(settings))
+
     def env(self):
         return {
             "OPENAI_BASE_URL": f"{self.url}/v1",
