@@ -53,18 +53,21 @@ struct BalanceState {
     last_hold_at: Micros,
     last_hold: Money,
     refusal: Option<RecentRefusal>,
-    /// The last announced limit that the lease store has not confirmed.
-    pending: Option<PendingLimit>,
+    /// Decaying maximum of unreported spending.
+    peak: Money,
+    /// Decaying sum of the cost of recent calls.
+    recent_cost: Money,
+    /// The last statement that the lease store has not confirmed.
+    pending: Option<PendingStatement>,
 }
 
-/// A limit of unreported spending that applies once the lease store confirms it.
+/// A bound of unreported spending that applies once the lease store confirms it.
 #[derive(Clone, Copy, Debug)]
-struct PendingLimit {
+struct PendingStatement {
     seq: i64,
     /// The lease it belongs to; `None` for a lease that is only requested.
     token: Option<LeaseToken>,
-    window: Money,
-    limit: Money,
+    amount: Money,
 }
 
 /// This node's slice of the cap.
@@ -75,10 +78,10 @@ struct Lease {
     free: Money,
     held: Money,
     unposted: Money,
-    /// Sum of all holds ever made from it.
-    gross: Money,
-    /// Value of `gross` up to which holds are covered by the announced unreported spending.
-    limit: Money,
+    /// The part of `held` of running calls that the lease store knows.
+    reported: Money,
+    /// The stated bound of unreported spending: the smallest one that the lease store may have.
+    stated: Money,
     /// When this node stops using it, by the steady clock.
     until: Micros,
 }
@@ -99,8 +102,20 @@ impl BalanceState {
 }
 
 impl Lease {
+    const fn new(token: LeaseToken, until: Micros) -> Self {
+        let zero = Money::ZERO;
+        let (free, held, unposted, reported, stated) = (zero, zero, zero, zero, zero);
+        Self { token, version: 0, free, held, unposted, reported, stated, until }
+    }
+
     fn total(&self) -> Money {
         self.free.saturating_add(self.held).saturating_add(self.unposted)
+    }
+
+    /// Money in use of which the lease store does not know: holds of calls that are not reported, and
+    /// the cost of calls that are not posted. It is lost together with the journal.
+    fn unreported(&self) -> Money {
+        self.held.saturating_add(self.unposted).saturating_sub(self.reported)
     }
 }
 
@@ -211,15 +226,17 @@ impl KeyBalance {
         } else {
             match &mut state.lease {
                 Some(lease) if steady < lease.until && !is_recalled => {
-                    let window = lease.limit.saturating_sub(lease.gross);
-                    let amount = full.min(lease.free).min(window);
+                    let room = lease.stated.saturating_sub(lease.unreported());
+                    let amount = full.min(lease.free).min(room);
                     if amount < full && (amount < least || amount <= Money::ZERO) {
                         return Err(Shortfall { free: lease.free });
                     }
                     lease.free = lease.free.saturating_sub(amount);
                     lease.held = lease.held.saturating_add(amount);
-                    lease.gross = lease.gross.saturating_add(amount);
-                    Taken { amount, lease: Some(lease.token) }
+                    let unreported = lease.unreported();
+                    let taken = Taken { amount, lease: Some(lease.token) };
+                    state.peak = state.peak.max(unreported);
+                    taken
                 }
                 Some(_) | None => return Err(Shortfall { free: Money::ZERO }),
             }
@@ -249,15 +266,26 @@ impl KeyBalance {
         if shortage.is_spent { HoldRefusal::Spent(shortage) } else { HoldRefusal::Held(shortage) }
     }
 
-    /// Releases a hold: its cost is spent, the rest is free again if the lease is still in use.
-    pub(crate) fn give_back(&self, held: Money, lease: Option<LeaseToken>, spent: Money) {
+    /// Releases a hold: its cost is spent, the rest is free again if the lease is still in use. A call
+    /// that the lease store knows as running has a cost that it does not know.
+    pub(crate) fn give_back(
+        &self,
+        held: Money,
+        lease: Option<LeaseToken>,
+        spent: Money,
+        is_reported: bool,
+    ) {
         let mut state = self.state.lock();
         state.held = state.held.saturating_sub(held);
         state.unposted = state.unposted.saturating_add(spent);
+        state.recent_cost = state.recent_cost.saturating_add(spent);
         let is_recalled = state.recalled.is_some();
         if let Some(mine) = state.lease.as_mut().filter(|mine| Some(mine.token) == lease) {
             mine.held = mine.held.saturating_sub(held);
             mine.unposted = mine.unposted.saturating_add(spent);
+            if is_reported {
+                mine.reported = mine.reported.saturating_sub(held);
+            }
             if !is_recalled {
                 mine.free = mine.free.saturating_add(held.saturating_sub(spent));
                 // Money became free, so an earlier refusal no longer applies.
@@ -291,42 +319,49 @@ impl KeyBalance {
         state.recent.saturating_add(state.recent)
     }
 
-    /// Returns the unreported spending to announce to the lease store: current holds, unposted
-    /// costs, and room for a hold of that size (or the last one) and for some seconds of recent
-    /// traffic. From now on holds stay within the announced amount.
-    pub(crate) fn announce(&self, seq: i64, hold: Option<Money>) -> (Option<LeaseToken>, Money) {
+    /// Notes that the lease store knows running calls with holds of that sum from this lease.
+    pub(crate) fn reported(&self, token: LeaseToken, holds: Money) {
         let mut state = self.state.lock();
-        state.last_seq = state.last_seq.max(seq);
-        // Half of the decayed sum of about the last half minute.
-        let lately = Money::from_nanos(state.recent.as_nanos() / 2);
-        let window = match hold {
-            Some(hold) => lately.saturating_add(hold),
-            None => lately.max(state.last_hold),
-        };
-        let gross = state.lease.map_or(Money::ZERO, |lease| lease.gross);
-        let limit = gross.saturating_add(window);
-        let token = state.lease.map(|lease| lease.token);
-        state.pending = Some(PendingLimit { seq, token, window, limit });
-        match &mut state.lease {
-            Some(lease) => {
-                // A lower limit applies at once, because the lease store may already have it. A
-                // higher one applies when it is confirmed.
-                lease.limit = lease.limit.min(limit);
-                let exposed = lease.held.saturating_add(lease.unposted).saturating_add(window);
-                (Some(lease.token), exposed)
-            }
-            None => (None, window),
+        if let Some(mine) = state.lease.as_mut().filter(|mine| mine.token == token) {
+            mine.reported = mine.reported.saturating_add(holds);
         }
     }
 
-    /// Notes that the lease store has confirmed the announcement with that number.
+    /// Returns the bound of unreported spending to state to the lease store. From now on holds stay
+    /// within it. If this node is lost with its journal, so much stays reserved, because it may be
+    /// spent; so the bound follows the use closely.
+    ///
+    /// It covers the most that was unreported lately, a hold of that size (or the last one) or half as
+    /// much again, and about eight seconds of costs, which wait here while the lease store is slow.
+    pub(crate) fn announce(&self, seq: i64, hold: Option<Money>) -> (Option<LeaseToken>, Money) {
+        let mut state = self.state.lock();
+        state.last_seq = state.last_seq.max(seq);
+        let half = |money: Money| Money::from_nanos(money.as_nanos() / 2);
+        let unreported = state.lease.map_or(Money::ZERO, |lease| lease.unreported());
+        let next = hold.unwrap_or(state.last_hold);
+        // A call that waits is followed by others like it.
+        let lately = unreported.max(state.peak).max(hold.unwrap_or_default());
+        let amount = lately
+            .saturating_add(next.max(half(state.peak)))
+            .saturating_add(half(state.recent_cost));
+        let token = state.lease.map(|lease| lease.token);
+        state.pending = Some(PendingStatement { seq, token, amount });
+        if let Some(lease) = &mut state.lease {
+            // A lower bound applies at once, because the lease store may already have it. A higher one
+            // applies when it is confirmed.
+            lease.stated = lease.stated.min(amount);
+        }
+        (token, amount)
+    }
+
+    /// Notes that the lease store has confirmed the statement with that number.
     pub(crate) fn announced(&self, seq: i64) {
         let mut state = self.state.lock();
         if let Some(pending) = state.pending.take_if(|pending| pending.seq == seq)
             && let Some(lease) = &mut state.lease
             && pending.token == Some(lease.token)
         {
-            lease.limit = pending.limit;
+            lease.stated = pending.amount;
         }
     }
 
@@ -361,18 +396,9 @@ impl KeyBalance {
                 // Another token means that the lease before was closed. Its holds settle against
                 // the cap.
                 let pending = state.pending.take_if(|pending| pending.seq == seq);
-                let mut lease = known.unwrap_or(Lease {
-                    token,
-                    version,
-                    free: Money::ZERO,
-                    held: Money::ZERO,
-                    unposted: Money::ZERO,
-                    gross: Money::ZERO,
-                    limit: Money::ZERO,
-                    until,
-                });
-                if let Some(PendingLimit { window, limit, .. }) = pending {
-                    lease.limit = if known.is_some() { limit } else { window };
+                let mut lease = known.unwrap_or(Lease::new(token, until));
+                if let Some(PendingStatement { amount, .. }) = pending {
+                    lease.stated = amount;
                 }
                 lease.version = version;
                 if state.recalled.is_none() {
@@ -404,11 +430,16 @@ impl KeyBalance {
         self.state.lock().lease = None;
     }
 
-    /// Lets recent holds count less. To be called once a second.
+    /// Lets recent holds and costs count less. To be called once a second.
     pub(crate) fn decay(&self) {
+        let less = |money: Money, part: i64| {
+            let nanos = money.as_nanos();
+            Money::from_nanos(nanos - nanos / part - i64::from(nanos > 0))
+        };
         let mut state = self.state.lock();
-        let recent = state.recent.as_nanos();
-        state.recent = Money::from_nanos(recent - recent / 32 - i64::from(recent > 0));
+        state.recent = less(state.recent, 32);
+        state.recent_cost = less(state.recent_cost, 16);
+        state.peak = less(state.peak, 8);
     }
 
     /// Removes free money that this node does not need and returns version and total of the lease

@@ -87,7 +87,8 @@ enum Attempt {
 }
 
 impl<S: LeaseStore> LeaseClient<S> {
-    /// Posts the calls that were found in the journal and registers the node.
+    /// Posts the calls that were found in the journal and registers the node. A node whose journal is
+    /// lost gets another name, see [`Self::node_name`].
     pub async fn open(
         opened: OpenedJournal,
         store: S,
@@ -95,16 +96,21 @@ impl<S: LeaseStore> LeaseClient<S> {
         name: &str,
     ) -> Result<Self, LeaseStoreError> {
         let OpenedJournal { book, found, segments } = opened;
-        let stored = store.posted_mark(name).await?;
-        if stored.posted > 0 {
-            book.look_for_journal();
+        let mut name = name.to_owned();
+        let mut stored = store.posted_mark(&name).await?;
+        if (stored.posted > 0 || stored.has_leases) && book.look_for_journal() {
+            // Registering closes the leases of that name without a reserve. Those of the lost journal
+            // have to expire: nobody can post the calls that they pay for.
+            let begin = name.split('.').next().unwrap_or_default();
+            name = format!("{begin}.{}", clock.now().get());
+            stored = store.posted_mark(&name).await?;
         }
         let own = book.mark_of(&stored.store_id);
         let went_back = own.as_ref().is_some_and(|own| own.posted > stored.posted);
         if went_back {
             // The store has leases of this node again that pay for none of these calls and may cover all
             // the money that they need.
-            store.enter(name).await?;
+            store.enter(&name).await?;
         }
         // Otherwise posting comes first, because registering closes the leases that pay for them.
         let mut mark = own.filter(|_| went_back).unwrap_or(stored);
@@ -122,13 +128,13 @@ impl<S: LeaseStore> LeaseClient<S> {
         drop(book.write_mark(&mark));
         book.record_recovered(&found);
         book.forget_recovered(&segments, &found.damage);
-        let node = store.enter(name).await?;
+        let node = store.enter(&name).await?;
         let last_contact = AtomicMicros::new(clock.steady());
         let client = Self {
             book,
             store,
             clock,
-            name: name.to_owned(),
+            name,
             node: Mutex::new(node),
             balances: Mutex::default(),
             session: tokio::sync::Mutex::default(),
@@ -395,7 +401,7 @@ impl<S: LeaseStore> LeaseClient<S> {
                 return Err(LeaseStoreError::Fenced);
             }
         };
-        self.book.confirm(&report.calls, &changes);
+        let reported = self.book.confirm(&report.calls, &changes);
         session.last_heartbeat = sent;
         self.note_contact(sent);
         self.nodes.store(reply.nodes.max(1), Ordering::Relaxed);
@@ -405,6 +411,11 @@ impl<S: LeaseStore> LeaseClient<S> {
         let mut leases: HashMap<&str, &LeaseState> =
             open.into_iter().map(|lease| (lease.key_id.as_str(), lease)).collect();
         for balance in balances {
+            if let Some(used) = balance.lease()
+                && let Some(holds) = reported.get(&used.token)
+            {
+                balance.reported(used.token, *holds);
+            }
             let lease = leases.remove(balance.key_id().as_str());
             if lease.is_some() {
                 balance.announced(seq);
@@ -428,21 +439,14 @@ impl<S: LeaseStore> LeaseClient<S> {
         Ok(())
     }
 
-    /// Returns the unreported spending of every lease, without the calls reported as running.
+    /// Returns the bound of unreported spending of every lease. Calls that this very heartbeat reports
+    /// still count; the next one leaves them out.
     fn unreported(&self, seq: i64) -> Vec<UnreportedSpend> {
         let balances: Vec<Arc<KeyBalance>> = self.balances.lock().values().cloned().collect();
         let announced = balances.iter().map(|balance| balance.announce(seq, None));
-        let mut unreported: Vec<UnreportedSpend> = announced
+        announced
             .filter_map(|(token, amount)| Some(UnreportedSpend { token: token?, amount }))
-            .collect();
-        // Read after the balances. A call that settles in between is then counted twice; counting
-        // it zero times would overspend.
-        let shown = self.book.shown();
-        for UnreportedSpend { token, amount } in &mut unreported {
-            let known = shown.get(token).copied().unwrap_or(Money::ZERO);
-            *amount = amount.saturating_sub(known).max(Money::ZERO);
-        }
-        unreported
+            .collect()
     }
 
     /// Forgets the lease of a balance that the store has none for.

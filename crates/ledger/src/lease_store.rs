@@ -62,8 +62,9 @@ pub struct LeaseRequest {
 }
 
 /// An upper bound of the money a node may have used of a lease without the store's knowledge, until
-/// its next announcement: holds of calls it has not reported, settled calls it has not posted, and
-/// room for new ones. If the node dies, this amount stays reserved for the calls in its journal.
+/// its next statement: holds of calls it has not reported, settled calls it has not posted, and
+/// room for new ones. The node admits no call beyond it. If the node dies, this amount stays reserved
+/// for the calls in its journal, which may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreportedSpend {
     /// The lease.
@@ -231,6 +232,8 @@ pub struct PostedMark {
     pub posted: i64,
     /// True if an operator has set the store back on purpose since the node posted last.
     pub is_adopted: bool,
+    /// True if the store has leases of the node.
+    pub has_leases: bool,
 }
 
 /// The mark that a batch of calls raises by the number of calls that it changed in the books. It stays

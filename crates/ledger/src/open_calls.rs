@@ -240,7 +240,7 @@ impl OpenCalls {
         let record = match self.append_hold(&held) {
             Ok(record) => record,
             Err(e) => {
-                balance.give_back(amount, lease, Money::ZERO);
+                balance.give_back(amount, lease, Money::ZERO, false);
                 return Err(HoldError::Journal(e));
             }
         };
@@ -252,6 +252,7 @@ impl OpenCalls {
             reached: None,
             since,
             shown: false,
+            is_reported: false,
             changes: 1,
             confirmed: 0,
         };
@@ -267,7 +268,7 @@ impl OpenCalls {
     /// Takes back a reservation that the journal does not have. Its call has not begun.
     pub(crate) fn abandon(&self, balance: &KeyBalance, place: CallPlace, held: &HoldRecord) {
         let open = self.state.lock().open.remove(place);
-        balance.give_back(held.amount, held.lease, Money::ZERO);
+        balance.give_back(held.amount, held.lease, Money::ZERO, false);
         if open.is_some() {
             self.journal.change_promised(-1);
         }
@@ -294,18 +295,6 @@ impl OpenCalls {
             .collect()
     }
 
-    /// Returns the sum of the holds of each lease that the lease store knows or is about to know.
-    pub(crate) fn shown(&self) -> HashMap<LeaseToken, Money> {
-        let mut sums: HashMap<LeaseToken, Money> = HashMap::new();
-        for open in self.state.lock().open.values().filter(|open| open.shown) {
-            if let Some(token) = open.held.lease {
-                let sum = sums.entry(token).or_default();
-                *sum = sum.saturating_add(open.held.amount);
-            }
-        }
-        sums
-    }
-
     /// Returns true if an open or unposted call is paid from that lease.
     pub(crate) fn uses(&self, token: LeaseToken) -> bool {
         let state = self.state.lock();
@@ -313,22 +302,35 @@ impl OpenCalls {
             || state.settled.iter().any(|unposted| unposted.settled.lease == Some(token))
     }
 
-    /// Notes that the lease store has these states of calls.
-    pub(crate) fn confirm(&self, calls: &[OpenCall], changes: &[(CallPlace, u32)]) {
+    /// Notes that the lease store has these states of calls. Returns the sum of the holds of each
+    /// lease that it did not know before.
+    pub(crate) fn confirm(
+        &self,
+        calls: &[OpenCall],
+        changes: &[(CallPlace, u32)],
+    ) -> HashMap<LeaseToken, Money> {
+        let mut reported: HashMap<LeaseToken, Money> = HashMap::new();
         let mut state = self.state.lock();
         for (call, (place, changes)) in calls.iter().zip(changes) {
             // Another call may have the place by now.
             let open = state.open.get_mut(*place);
             if let Some(open) = open.filter(|open| open.held.request_id == call.held.request_id) {
                 open.confirmed = *changes;
+                if let Some(token) = open.held.lease.filter(|_| !open.is_reported) {
+                    let sum = reported.entry(token).or_default();
+                    *sum = sum.saturating_add(open.held.amount);
+                }
+                open.is_reported = true;
             }
         }
+        reported
     }
 
     /// Notes that the lease store has forgotten this node and the state of its calls.
     pub(crate) fn unconfirm_all(&self) {
         for open in self.state.lock().open.values_mut() {
             open.confirmed = 0;
+            open.is_reported = false;
         }
     }
 
@@ -540,6 +542,7 @@ impl OpenCalls {
         let open = state.open.remove(place);
         let receipt = receipt.alone(state.open.len() == 0);
         let shown = open.as_ref().is_some_and(|open| open.shown);
+        let is_reported = open.as_ref().is_some_and(|open| open.is_reported);
         let hold_record = open.map(|open| open.record);
         let HoldRecord { amount, lease, .. } = *held;
         // The table had the other reference, so that the texts are moved.
@@ -550,7 +553,7 @@ impl OpenCalls {
         }
         let settled = SettledCall { entry: Arc::new(entry), lease, shown };
         // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
-        balance.give_back(amount, lease, cost);
+        balance.give_back(amount, lease, cost, is_reported);
         let balance = Arc::clone(balance);
         state.settled.push_back(UnpostedCall { settled, balance, hold_record, record });
         receipt

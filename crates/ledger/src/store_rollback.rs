@@ -48,8 +48,8 @@ impl PostedMark {
         let (store_id, rest) = text.trim_end().split_once(' ')?;
         let (posted, node_id) = rest.split_once(' ')?;
         let (node_id, store_id) = (node_id.to_owned(), store_id.to_owned());
-        let (posted, is_adopted) = (posted.parse().ok()?, false);
-        Some(Self { node_id, store_id, posted, is_adopted })
+        let (posted, is_adopted, has_leases) = (posted.parse().ok()?, false, false);
+        Some(Self { node_id, store_id, posted, is_adopted, has_leases })
     }
 }
 
@@ -73,12 +73,14 @@ impl OpenCalls {
         self.own_mark().filter(|own| own.store_id == store_id)
     }
 
-    /// Notes that the journal of a node that has posted calls is gone, with calls that the store perhaps
-    /// does not have. Every start writes a mark.
-    pub(crate) fn look_for_journal(&self) {
-        if matches!(self.disk().read_mark(), Ok(None)) {
+    /// Notes that the journal of a node that has posted calls or leased money is gone, with calls that
+    /// the store perhaps does not have. Every start writes a mark. Returns true if it is gone.
+    pub(crate) fn look_for_journal(&self) -> bool {
+        let is_lost = matches!(self.disk().read_mark(), Ok(None));
+        if is_lost {
             self.set_aside(LOST_JOURNAL);
         }
+        is_lost
     }
 
     fn own_mark(&self) -> Option<PostedMark> {

@@ -12,7 +12,9 @@ use ledger::{
     Clock, DamagedSpan, FileDisk, LeaseClient, OpenCalls, OpenedJournal, RecoveredCalls,
     SegmentDamage, SystemClock,
 };
-use relay::{Engine, EngineParts, EnvelopeKeys, FileStore, NodeFunds, RequestIds, node_name};
+use relay::{
+    Engine, EngineParts, EnvelopeKeys, FileStore, NodeFunds, RequestIds, node_name, write_node_name,
+};
 use std::path::Path;
 use std::sync::Arc;
 use store::{Store, Vault};
@@ -113,6 +115,7 @@ impl App {
         log_damage(&opened.found);
         let name = node_name(&config.data_folder)?;
         let teller = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
+        keep_node_name(&config.data_folder, &name, &teller.node_name())?;
         teller.set_outage_limit(config.store_outage_grace.into());
         for file in book.damaged_files() {
             tracing::error!(
@@ -294,6 +297,19 @@ pub(crate) fn open_vault(config: &Config, store: &Store) -> Vault {
 pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
     create_data_folder(&config.data_folder)?;
     Ok(Store::open(&config.store_url).await?)
+}
+
+/// Stores the name that a node got because its journal is lost.
+fn keep_node_name(data: &Path, before: &str, now: &str) -> anyhow::Result<()> {
+    if before == now {
+        return Ok(());
+    }
+    tracing::error!(
+        "the journal of the node {before} is lost; this node is {now} now. The leases of {before} are \
+         closed within a minute, and what they paid last stays reserved for a day or until \
+         `portunus ledger forget-node {before}`"
+    );
+    write_node_name(data, now)
 }
 
 fn create_data_folder(data: &Path) -> anyhow::Result<()> {

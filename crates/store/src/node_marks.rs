@@ -8,6 +8,7 @@ use crate::{AuditedChange, Store, StoreError};
 
 const STORE_ID: &str = "SELECT id FROM store_identity";
 const MARK: &str = "SELECT posted, adopted FROM node_marks WHERE node_id = $1";
+const HAS_LEASES: &str = "SELECT COUNT(*) FROM leases WHERE node_id = $1";
 /// Sets the mark. No effect if it is below the one that the node had before.
 const RAISE: &str = "INSERT INTO node_marks (node_id, posted, at) \
     SELECT $1, $3, (SELECT now FROM store_clock) \
@@ -32,12 +33,14 @@ const ACCEPT: &str = "UPDATE rollbacks SET accepted = 1 WHERE accepted = 0";
 impl Store {
     /// Returns the number of calls that a node has posted, as far as this database knows.
     pub(crate) async fn node_mark(&self, id: &str) -> Result<PostedMark, StoreError> {
-        let (store_id, mark): (String, Option<(i64, i64)>) = on_reader!(&self.db, pool => (
+        let (store_id, mark, leases): (String, Option<(i64, i64)>, i64) = on_reader!(&self.db, pool => (
             sqlx::query_scalar(STORE_ID).fetch_one(pool).await?,
             sqlx::query_as(MARK).bind(id).fetch_optional(pool).await?,
+            sqlx::query_scalar(HAS_LEASES).bind(id).fetch_one(pool).await?,
         ));
         let (posted, adopted) = mark.unwrap_or_default();
-        Ok(PostedMark { node_id: id.to_owned(), store_id, posted, is_adopted: adopted != 0 })
+        let (node_id, is_adopted, has_leases) = (id.to_owned(), adopted != 0, leases != 0);
+        Ok(PostedMark { node_id, store_id, posted, is_adopted, has_leases })
     }
 
     /// Raises the number of calls that a node has posted. Returns false if it is smaller than the node

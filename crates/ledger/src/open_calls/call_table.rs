@@ -30,6 +30,8 @@ pub(super) struct RunningCall {
     pub(super) since: Micros,
     /// True if a heartbeat may have reported it.
     pub(super) shown: bool,
+    /// True once the lease store has confirmed a report of it.
+    pub(super) is_reported: bool,
     /// Number of changes, and number of changes the lease store has confirmed.
     pub(super) changes: u32,
     pub(super) confirmed: u32,

@@ -16,6 +16,7 @@ mod fault_sweep;
 mod journal_damage;
 mod laws;
 mod lease_slices;
+mod lost_folders;
 mod memory_store;
 mod rollbacks;
 mod seeded_random;

@@ -163,7 +163,8 @@ impl MemoryStore {
                 let posted = self.marks.get(id).copied().unwrap_or_default();
                 let (node_id, store_id) = (id.clone(), "store".to_owned());
                 let is_adopted = self.adopted.contains(id);
-                Answer::Mark(PostedMark { node_id, store_id, posted, is_adopted })
+                let has_leases = self.leases.values().any(|row| row.node_id == *id);
+                Answer::Mark(PostedMark { node_id, store_id, posted, is_adopted, has_leases })
             }
             Message::MarkPosted(MarkRaise { node_id, before }, posted) => {
                 let mark = self.marks.entry(node_id.clone()).or_default();
