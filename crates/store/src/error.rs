@@ -15,14 +15,17 @@ pub enum StoreError {
     /// A referenced object does not exist.
     #[error("there is no such {0}; create it first")]
     Missing(&'static str),
-    /// The database was migrated by a newer binary.
+    /// The database was migrated by a newer binary, in a way that this one cannot work with.
     #[error(
-        "the database was set up by a newer version (schema {found}, this one knows {known}); \
-         start the newer version, or restore the backup made before the upgrade"
+        "the database was set up by a newer version (schema {found}, for programs that know schema \
+         {least} or later; this one knows {known}); start the newer version, or restore the backup \
+         made before the upgrade"
     )]
     Newer {
         /// The newest migration found in the database.
         found: i64,
+        /// The oldest schema that a program has to know.
+        least: i64,
         /// The newest migration this binary knows.
         known: i64,
     },

@@ -1,7 +1,7 @@
 //! The migrations of both databases, embedded in the binary.
 //!
 //! `sqlx::migrate!` does the same, but its procedural macro makes cargo compile both drivers, the
-//! TLS stack and SQLite's C a second time for the build host.
+//! TLS stack and SQLite's C a second time for the build host. `migrations/README.md` has the rules for new ones.
 
 use std::sync::LazyLock;
 
@@ -43,9 +43,13 @@ macro_rules! embedded {
             (31, "sign ins", include_str!(concat!($folder, "0031_sign_ins.sql"))),
             (32, "call sessions", include_str!(concat!($folder, "0032_call_sessions.sql"))),
             (33, "mcp grants", include_str!(concat!($folder, "0033_mcp_grants.sql"))),
+            (36, "schema floor", include_str!(concat!($folder, "0036_schema_floor.sql"))),
         ]
     };
 }
+
+/// The migration since which a database names the oldest program that it works with.
+pub(crate) const FLOOR_SINCE: i64 = 36;
 
 /// Migrations of a SQLite database.
 pub(crate) static SQLITE: LazyLock<Migrator> =

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::migrate::{Migrate, MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -14,6 +13,7 @@ use sqlx::{ConnectOptions, Connection};
 use crate::db::Db;
 use crate::error::{is_busy, one_line};
 use crate::migrations::{POSTGRES, SQLITE};
+use crate::schema_check::{is_usable, migration_error, read_floor};
 use crate::old_entries::move_old_entries;
 use crate::{Store, StoreError};
 
@@ -31,26 +31,44 @@ impl Store {
     /// Opens `sqlite:path/to.db` (creates the file, but not its folder) or `postgres://…` and
     /// migrates the schema. Several processes may do so at once.
     pub async fn open(url: &str) -> Result<Self, StoreError> {
-        let db = if let Some(path) = url.strip_prefix("sqlite:") {
-            sqlite(path.strip_prefix("//").unwrap_or(path)).await?
-        } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            postgres(url).await?
-        } else {
-            return Err(StoreError::Other(
-                "`store.url` must begin with `sqlite:` or `postgres://`".to_owned(),
-            ));
+        let db = match StoreAddress::read(url)? {
+            StoreAddress::Sqlite(path) => sqlite(path).await?,
+            StoreAddress::Postgres(url) => postgres(url).await?,
         };
         move_old_entries(&db).await?;
         Ok(Self { db, changes: Arc::default(), data_keys: None })
     }
 }
 
-async fn sqlite(path: &str) -> Result<Db, StoreError> {
-    if path.is_empty() || path.contains('?') {
-        return Err(StoreError::Other(
-            "`store.url` takes a plain path after `sqlite:`, without options".to_owned(),
-        ));
+/// The place of a database.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StoreAddress<'a> {
+    /// The path of a file.
+    Sqlite(&'a str),
+    /// The URL of a server.
+    Postgres(&'a str),
+}
+
+impl<'a> StoreAddress<'a> {
+    /// Reads `store.url`.
+    pub(crate) fn read(url: &'a str) -> Result<Self, StoreError> {
+        if let Some(path) = url.strip_prefix("sqlite:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() || path.contains('?') {
+                return Err(StoreError::Other(
+                    "`store.url` takes a plain path after `sqlite:`, without options".to_owned(),
+                ));
+            }
+            return Ok(Self::Sqlite(path));
+        }
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            return Ok(Self::Postgres(url));
+        }
+        Err(StoreError::Other("`store.url` must begin with `sqlite:` or `postgres://`".to_owned()))
     }
+}
+
+async fn sqlite(path: &str) -> Result<Db, StoreError> {
     let base = SqliteConnectOptions::new()
         .filename(path)
         .busy_timeout(CONNECT_TIMEOUT)
@@ -141,7 +159,8 @@ async fn retry_while_busy<T, F: Future<Output = Result<T, sqlx::Error>>>(
 
 async fn migrate_sqlite(writer: &SqlitePool) -> Result<(), StoreError> {
     let mut connection = writer.acquire().await?;
-    if is_current(&SQLITE, &mut *connection).await {
+    let floor = read_floor!(&mut *connection);
+    if is_usable(&SQLITE, &mut *connection, floor).await {
         return Ok(());
     }
     // sqlx takes no lock on SQLite. The write lock, held from before the check to after the last
@@ -150,12 +169,15 @@ async fn migrate_sqlite(writer: &SqlitePool) -> Result<(), StoreError> {
     SQLITE
         .run_direct(None, &mut *tx, false)
         .await
-        .map_err(|error| migration_error(&SQLITE, error))?;
+        .map_err(|error| migration_error(&SQLITE, error, floor))?;
     tx.commit().await?;
     Ok(())
 }
 
-async fn postgres(url: &str) -> Result<Db, StoreError> {
+/// Opens one connection to PostgreSQL.
+pub(crate) async fn connect_postgres(
+    url: &str,
+) -> Result<(PgConnectOptions, PgConnection), StoreError> {
     // The driver's error message may quote parts of the address, which contains the password.
     let options: PgConnectOptions = url.parse().map_err(|_| {
         StoreError::Other(
@@ -168,16 +190,18 @@ async fn postgres(url: &str) -> Result<Db, StoreError> {
     let place = format!("{}:{}", options.get_host(), options.get_port());
     // The pool would retry a refused connection until it times out, and then not report the reason.
     // So the first connection is made directly.
-    let mut connection = match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
-        Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => {
-            return Err(StoreError::Unreachable(format!("{place}, {}", one_line(&error))));
-        }
+    match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
+        Ok(Ok(connection)) => Ok((options, connection)),
+        Ok(Err(error)) => Err(StoreError::Unreachable(format!("{place}, {}", one_line(&error)))),
         Err(_) => {
             let waited = CONNECT_TIMEOUT.as_secs();
-            return Err(StoreError::Unreachable(format!("{place} gave no answer in {waited} s")));
+            Err(StoreError::Unreachable(format!("{place} gave no answer in {waited} s")))
         }
-    };
+    }
+}
+
+async fn postgres(url: &str) -> Result<Db, StoreError> {
+    let (options, mut connection) = connect_postgres(url).await?;
     let migrated = migrate_postgres(&mut connection).await;
     // This also releases the migration lock after a failure.
     let closed = connection.close().await;
@@ -191,38 +215,12 @@ async fn postgres(url: &str) -> Result<Db, StoreError> {
 }
 
 async fn migrate_postgres(connection: &mut PgConnection) -> Result<(), StoreError> {
-    if is_current(&POSTGRES, connection).await {
+    let floor = read_floor!(&mut *connection);
+    if is_usable(&POSTGRES, connection, floor).await {
         return Ok(());
     }
     POSTGRES
         .run_direct(None, connection, false)
         .await
-        .map_err(|error| migration_error(&POSTGRES, error))
-}
-
-/// Returns true if there is nothing to migrate. The check takes no lock, so a start never waits for
-/// a writer.
-async fn is_current<C: Migrate>(migrator: &Migrator, connection: &mut C) -> bool {
-    // Fails on a new database, which has no table of migrations.
-    let Ok(applied) = connection.list_applied_migrations(&migrator.table_name).await else {
-        return false;
-    };
-    applied
-        .iter()
-        .map(|done| (done.version, &done.checksum))
-        .eq(migrator.iter().map(|known| (known.version, &known.checksum)))
-}
-
-fn migration_error(migrator: &Migrator, error: MigrateError) -> StoreError {
-    let known = migrator.iter().map(|migration| migration.version).max().unwrap_or(0);
-    match error {
-        MigrateError::VersionMissing(found) if found > known => StoreError::Newer { found, known },
-        MigrateError::VersionMissing(found) | MigrateError::VersionMismatch(found) => {
-            StoreError::Other(format!(
-                "its schema {found} was made by another build; start that build or restore a backup"
-            ))
-        }
-        MigrateError::Execute(error) => error.into(),
-        other => StoreError::Other(one_line(&other)),
-    }
+        .map_err(|error| migration_error(&POSTGRES, error, floor))
 }

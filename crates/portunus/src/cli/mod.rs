@@ -11,6 +11,7 @@ mod import;
 mod keys;
 mod ledger;
 mod logs;
+mod migrate;
 mod models;
 mod provider_bill;
 mod reconcile;
@@ -26,7 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use common::{CommonArgs, print_line};
+use common::CommonArgs;
 use config::parse_duration;
 
 use crate::process_limits;
@@ -98,7 +99,7 @@ enum CliCommand {
     #[command(subcommand)]
     Import(import::ImportCommand),
     /// Migrate the database and exit
-    Migrate,
+    Migrate(migrate::MigrateArgs),
     /// Copy the database and the settled calls of this node's journal into a new file, while gateways run
     Backup {
         /// The new file
@@ -159,12 +160,7 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
         CliCommand::Import(command) => import::run(&command),
         CliCommand::Backup { file } => backup::back_up(&common, &file).await,
         CliCommand::Restore(args) => backup::restore(&common, &args).await,
-        CliCommand::Migrate => {
-            let config = common.load()?;
-            crate::app::open_store(&config).await?.close().await;
-            print_line("the database is up to date");
-            Ok(ExitCode::SUCCESS)
-        }
+        CliCommand::Migrate(args) => migrate::migrate(&common, &args).await,
     }
 }
 

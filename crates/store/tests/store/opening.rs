@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use store::{Store, StoreError};
+use ledger::LeaseStore;
+use store::{MigrationKind, Store, StoreError};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -13,7 +14,9 @@ use crate::test_database::{TestDatabase, run};
 on_both!(
     data_survives_reopening,
     eight_processes_can_open_a_new_database,
-    a_newer_schema_is_refused_and_not_changed,
+    a_newer_schema_below_its_floor_is_refused_and_not_changed,
+    a_newer_schema_that_only_expands_is_used,
+    a_database_of_the_version_before_is_checked_and_migrated,
     a_schema_of_another_build_is_refused,
     a_closed_store_is_unreachable,
 );
@@ -51,22 +54,64 @@ async fn eight_processes_can_open_a_new_database(database: Arc<TestDatabase>) {
     store.close().await;
 }
 
-async fn a_newer_schema_is_refused_and_not_changed(database: Arc<TestDatabase>) {
+/// A migration that this program does not know.
+const FUTURE: &str = "INSERT INTO _sqlx_migrations \
+    (version, description, success, checksum, execution_time) \
+    SELECT 9999, 'future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1";
+
+async fn a_newer_schema_below_its_floor_is_refused_and_not_changed(database: Arc<TestDatabase>) {
     let store = database.open().await;
     store.put_setting("name", "value").await.unwrap();
     store.close().await;
-    database
-        .execute_raw(
-            "INSERT INTO _sqlx_migrations \
-             (version, description, success, checksum, execution_time) \
-             SELECT 9999, 'future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1",
-        )
-        .await;
+    database.execute_raw(FUTURE).await;
+    database.execute_raw("UPDATE schema_floor SET least = 9000").await;
     let error = Store::open(&database.url()).await.unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 9999, known: 10.. }), "{error}");
+    let is_newer = matches!(error, StoreError::Newer { found: 9999, least: 9000, known: 10.. });
+    assert!(is_newer, "{error}");
+    assert_eq!(Store::schema_state(&database.url()).await.unwrap_err(), error);
+    // A program from before has no floor to read.
+    database.execute_raw("DELETE FROM schema_floor").await;
+    let error = Store::open(&database.url()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { found: 9999, least: 9999, .. }), "{error}");
     database.execute_raw("DELETE FROM _sqlx_migrations WHERE version = 9999").await;
     let store = database.open().await;
     assert_eq!(store.setting("name").await.unwrap().as_deref(), Some("value"));
+    store.close().await;
+}
+
+async fn a_newer_schema_that_only_expands_is_used(database: Arc<TestDatabase>) {
+    database.open().await.close().await;
+    database.execute_raw(FUTURE).await;
+    database.execute_raw("ALTER TABLE settings ADD COLUMN future BIGINT").await;
+    let state = Store::schema_state(&database.url()).await.unwrap();
+    assert_eq!((state.found, &state.pending[..]), (Some(9999), &[][..]));
+    let store = database.open().await;
+    store.put_setting("name", "value").await.unwrap();
+    assert_eq!(store.setting("name").await.unwrap().as_deref(), Some("value"));
+    store.close().await;
+    // It lacks a migration that a later one may rely on.
+    database.execute_raw("DELETE FROM _sqlx_migrations WHERE version = 36").await;
+    let error = Store::open(&database.url()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Newer { found: 9999, .. }), "{error}");
+}
+
+async fn a_database_of_the_version_before_is_checked_and_migrated(database: Arc<TestDatabase>) {
+    let state = Store::schema_state(&database.url()).await.unwrap();
+    assert_eq!((state.found, state.live_nodes), (None, 0));
+    assert!(state.pending.len() > 20);
+    database.migrate_to(33).await;
+    let state = Store::schema_state(&database.url()).await.unwrap();
+    assert_eq!(state.found, Some(33));
+    assert!(state.known >= 36 && state.is_compatible(), "{state:?}");
+    let last = state.pending.last().unwrap();
+    assert_eq!((last.version, last.kind), (state.known, MigrationKind::Expand));
+    // Nothing was changed by the check.
+    assert_eq!(Store::schema_state(&database.url()).await.unwrap(), state);
+    let store = database.open().await;
+    LeaseStore::enter(&store, "node").await.unwrap();
+    let state = Store::schema_state(&database.url()).await.unwrap();
+    assert_eq!((state.found, state.pending.len()), (Some(state.known), 0));
+    assert_eq!(state.live_nodes, 1);
     store.close().await;
 }
 
