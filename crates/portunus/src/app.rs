@@ -28,7 +28,7 @@ use crate::process_limits;
 /// Setting that holds the key pepper.
 const PEPPER_SETTING: &str = "key_pepper";
 /// File in the data folder with the gateway's own vault key.
-const VAULT_KEY_FILE: &str = "vault.key";
+pub(crate) const VAULT_KEY_FILE: &str = "vault.key";
 
 /// The running gateway.
 pub struct App {

@@ -45,6 +45,13 @@ impl Store {
         }
     }
 
+    /// Fails if the file of a SQLite database is damaged.
+    pub async fn check_file(&self) -> Result<(), StoreError> {
+        let Db::Sqlite { writer, .. } = &self.db else { return Ok(()) };
+        let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(writer).await?;
+        if found == "ok" { Ok(()) } else { Err(StoreError::Other(found)) }
+    }
+
     /// Takes over a restored database: settles the calls that were running when it was copied and
     /// closes all leases, so that their money can be spent at once. Nodes that post calls again which this
     /// database lacks are expected to. No node may use it.

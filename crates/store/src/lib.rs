@@ -65,6 +65,7 @@ mod settings;
 mod stored_config;
 mod stored_responses;
 mod sums;
+mod table_dump;
 mod task_bodies;
 mod task_state;
 mod tasks;
@@ -118,6 +119,7 @@ pub use stored_config::{
 };
 pub use stored_responses::StoredResponse;
 pub use sums::{DurationHistogram, LatencyTotals, ReportTotals, UsageTotals};
+pub use table_dump::{DumpSink, DumpSource, DumpedTable};
 pub use task_state::{DeliveryState, TaskState};
 pub use tasks::{NewTask, Task, TaskBody, TaskClaim, TaskEnd, TaskWebhook};
 pub use teams::{KeyOwner, MemberChange, Membership, Team, TeamMember, TeamRole, TeamTotal};

@@ -176,6 +176,11 @@ impl VaultKeys {
         }
         Ok(Self(keys))
     }
+
+    /// Returns the keys as [`Self::read`] takes them. The text is a secret.
+    pub fn secret_text(&self) -> String {
+        self.0.iter().map(VaultKey::line).collect()
+    }
 }
 
 impl fmt::Debug for VaultKeys {

@@ -101,10 +101,7 @@ enum CliCommand {
     /// Migrate the database and exit
     Migrate(migrate::MigrateArgs),
     /// Copy the database and the settled calls of this node's journal into a new file, while gateways run
-    Backup {
-        /// The new file
-        file: PathBuf,
-    },
+    Backup(backup::BackupArgs),
     /// Restore the database from a backup; no gateway may run on it
     Restore(backup::RestoreArgs),
 }
@@ -158,7 +155,7 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
             simulate::simulate(&listen, canned, pace, faults.as_deref()).await
         }
         CliCommand::Import(command) => import::run(&command),
-        CliCommand::Backup { file } => backup::back_up(&common, &file).await,
+        CliCommand::Backup(args) => backup::back_up(&common, &args).await,
         CliCommand::Restore(args) => backup::restore(&common, &args).await,
         CliCommand::Migrate(args) => migrate::migrate(&common, &args).await,
     }
