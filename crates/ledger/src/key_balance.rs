@@ -15,6 +15,11 @@ const REFUSAL_TTL: Micros = Micros::from_millis(500);
 /// The same if money is only reserved or leased, and may become free.
 const SHORT_REFUSAL_TTL: Micros = Micros::from_millis(100);
 
+/// Number of holds in a lease below which nothing is stated ahead for a quiet key.
+const FEW_HOLDS: i64 = 8;
+/// Time after its last hold from which on a key is quiet.
+const QUIET_TIME: Micros = Micros::from_secs(2);
+
 /// Money of one key on this node.
 #[derive(Debug)]
 pub struct KeyBalance {
@@ -332,8 +337,15 @@ impl KeyBalance {
     /// spent; so the bound follows the use closely.
     ///
     /// It covers the most that was unreported lately, a hold of that size (or the last one) or half as
-    /// much again, and about eight seconds of costs, which wait here while the lease store is slow.
-    pub(crate) fn announce(&self, seq: i64, hold: Option<Money>) -> (Option<LeaseToken>, Money) {
+    /// much again, and about eight seconds of costs, which wait here while the lease store is slow, but
+    /// of these no more than an eighth of the lease. Nothing is stated for the next call if it may take
+    /// a large part of the lease and the last one was a while ago; it then states its hold itself.
+    pub(crate) fn announce(
+        &self,
+        seq: i64,
+        hold: Option<Money>,
+        steady: Micros,
+    ) -> (Option<LeaseToken>, Money) {
         let mut state = self.state.lock();
         state.last_seq = state.last_seq.max(seq);
         let half = |money: Money| Money::from_nanos(money.as_nanos() / 2);
@@ -341,9 +353,15 @@ impl KeyBalance {
         let next = hold.unwrap_or(state.last_hold);
         // A call that waits is followed by others like it.
         let lately = unreported.max(state.peak).max(hold.unwrap_or_default());
-        let amount = lately
-            .saturating_add(next.max(half(state.peak)))
-            .saturating_add(half(state.recent_cost));
+        let total = state.lease.map_or(Money::ZERO, |lease| lease.total());
+        let part = Money::from_nanos(total.as_nanos() / FEW_HOLDS);
+        let is_quiet = hold.is_none() && steady - state.last_hold_at > QUIET_TIME;
+        let amount = if is_quiet && next > part {
+            unreported
+        } else {
+            let costs = half(state.recent_cost).min(part);
+            lately.saturating_add(next.max(half(state.peak))).saturating_add(costs)
+        };
         let token = state.lease.map(|lease| lease.token);
         state.pending = Some(PendingStatement { seq, token, amount });
         if let Some(lease) = &mut state.lease {

@@ -343,7 +343,7 @@ impl<S: LeaseStore> LeaseClient<S> {
             hold,
             wish: balance.wish(),
             unleased: self.book.unleased(balance),
-            unreported: balance.announce(seq, Some(hold)).1,
+            unreported: balance.announce(seq, Some(hold), self.steady()).1,
             seq,
             ahead,
         };
@@ -443,7 +443,8 @@ impl<S: LeaseStore> LeaseClient<S> {
     /// still count; the next one leaves them out.
     fn unreported(&self, seq: i64) -> Vec<UnreportedSpend> {
         let balances: Vec<Arc<KeyBalance>> = self.balances.lock().values().cloned().collect();
-        let announced = balances.iter().map(|balance| balance.announce(seq, None));
+        let now = self.steady();
+        let announced = balances.iter().map(|balance| balance.announce(seq, None, now));
         announced
             .filter_map(|(token, amount)| Some(UnreportedSpend { token: token?, amount }))
             .collect()

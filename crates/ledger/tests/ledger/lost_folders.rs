@@ -147,3 +147,33 @@ fn a_reported_call_is_not_kept_aside_twice() {
     assert!(kept < 2_000, "{kept} are kept for ten calls that hold 10000");
     assert_eq!(cluster.store.lock().holds.len(), 0, "they are settled from their report");
 }
+
+/// A call that reserves more than half of the cap leaves nothing aside once it is posted.
+#[test]
+fn a_quiet_key_with_a_small_cap_keeps_nothing_aside() {
+    let mut cluster = Cluster::new(2, &[Some(180)]);
+    assert!(cluster.start(0));
+    assert_eq!(calls(&mut cluster, 0, 1), COST);
+    for _ in 0..5 {
+        cluster.post(0);
+        cluster.tend(0);
+        cluster.finish(0);
+        cluster.pass(Micros::from_secs(1));
+    }
+    cluster.kill(0);
+    cluster.machines[0].lost = true;
+    assert!(cluster.start(1));
+    wait_for_expiry(&mut cluster, 1);
+    assert_eq!(set_aside(&cluster, "node0"), 0);
+    assert_eq!(calls(&mut cluster, 1, 1), COST, "it can be spent");
+    // One that was running when its node died may be spent.
+    cluster.call(1, 0, HOLD, HOLD);
+    cluster.finish(1);
+    cluster.kill(1);
+    cluster.machines[1].lost = true;
+    let third = cluster.add_machine();
+    assert!(cluster.start(third));
+    wait_for_expiry(&mut cluster, third);
+    assert!(set_aside(&cluster, "node1") >= HOLD);
+    assert_eq!(calls(&mut cluster, third, 1), 0);
+}

@@ -9,6 +9,7 @@ mod clients;
 mod cluster;
 mod disk_full;
 mod kills;
+mod lost_folder;
 mod parameters;
 mod teams;
 
