@@ -1,9 +1,11 @@
 //! Backup of a running gateway, and what capped keys can spend after it is restored.
 
 use serde_json::Value;
+use sqlx::{Connection as _, SqliteConnection};
 
 use super::full_disk::{accept, answer, call, prepare, reply, start};
-use super::{Folder, fails, terminate};
+use super::{Folder, fails, holds_soon, program, terminate};
+use crate::small_disk::SmallDisk;
 
 #[test]
 fn after_a_restore_a_capped_key_spends_at_once_what_is_left() {
@@ -104,4 +106,137 @@ fn a_database_that_was_set_back_while_the_gateway_was_stopped_is_noticed() {
     assert!(said.contains("the database went back: "), "{said}");
     assert!(folder.run(&["ledger", "accept-rollback"]).status.success());
     assert!(folder.run(&["ledger", "verify"]).status.success());
+}
+
+/// Runs a statement on a database and returns its number.
+fn number(database: &std::path::Path, sql: &'static str) -> i64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let url = format!("sqlite:{}", database.display());
+        let mut db = SqliteConnection::connect(&url).await.unwrap();
+        let found = sqlx::query_scalar(sql).fetch_optional(&mut db).await.unwrap();
+        db.close().await.unwrap();
+        found.unwrap_or(-1)
+    })
+}
+
+fn names(folder: &std::path::Path) -> Vec<String> {
+    let files = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_changed_or_cut_backup_is_refused_before_anything_is_changed() {
+    let folder = Folder::new("changed-backup");
+    folder.json(&["keys", "create", "--name", "c", "--cap", "0.2", "--json"]);
+    let made = folder.run(&["backup", "copy"]);
+    assert!(made.status.success(), "{made:?}");
+    assert_eq!(names(&folder.0), ["copy", "data"], "no other file is left");
+    let sound = std::fs::read(folder.0.join("copy")).unwrap();
+    let before = std::fs::read(folder.0.join("data/portunus.db")).unwrap();
+    let files = names(&folder.0.join("data"));
+    let mut changed = sound.clone();
+    changed[sound.len() / 2] ^= 1;
+    std::fs::write(folder.0.join("changed"), changed).unwrap();
+    std::fs::write(folder.0.join("cut"), &sound[..sound.len() - 7]).unwrap();
+    std::fs::write(folder.0.join("foreign"), "something else").unwrap();
+    fails(&folder.run(&["restore", "changed"]), 1, "damaged");
+    fails(&folder.run(&["restore", "cut"]), 1, "incomplete");
+    fails(&folder.run(&["restore", "foreign"]), 1, "no backup");
+    assert_eq!(std::fs::read(folder.0.join("data/portunus.db")).unwrap(), before);
+    assert_eq!(names(&folder.0.join("data")), files);
+    assert!(folder.run(&["restore", "copy"]).status.success());
+
+    // A backup of an earlier version is a plain file of SQLite.
+    std::fs::copy(folder.0.join("data/portunus.db"), folder.0.join("plain")).unwrap();
+    assert!(folder.run(&["restore", "plain"]).status.success());
+}
+
+#[test]
+fn the_vault_key_in_a_backup_opens_with_its_passphrase_only() {
+    const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let folder = Folder::new("sealed-key");
+    folder.json(&["keys", "create", "--name", "c", "--unlimited", "--json"]);
+    let sealed = ["backup", "copy", "--with-vault-key"];
+    let phrase = |text: &str| std::fs::write(folder.0.join("phrase"), text).unwrap();
+    phrase("correct horse battery\n");
+    let with_file = [&sealed[..], &["--passphrase-file", "phrase"]].concat();
+    fails(&folder.run(&with_file), 1, "vault.key");
+    std::fs::write(folder.0.join("data/vault.key"), format!("one:{KEY}\n")).unwrap();
+    fails(&folder.run(&sealed), 1, "PORTUNUS_BACKUP_PASSPHRASE");
+    phrase("short\n");
+    fails(&folder.run(&with_file), 1, "12 characters");
+    phrase("correct horse battery\n");
+    let made = folder.run(&with_file);
+    assert!(made.status.success(), "{made:?}");
+    let content = std::fs::read(folder.0.join("copy")).unwrap();
+    assert!(!content.windows(KEY.len()).any(|part| part == KEY.as_bytes()));
+
+    let other = Folder::new("opened-key");
+    std::fs::copy(folder.0.join("copy"), other.0.join("copy")).unwrap();
+    let restore = |phrase: &str| {
+        let mut command = program(&other);
+        command.args(["restore", "copy", "--with-vault-key"]);
+        command.env("PORTUNUS_BACKUP_PASSPHRASE", phrase).output().unwrap()
+    };
+    fails(&restore("another phrase"), 1, "the passphrase is wrong");
+    assert!(!other.0.join("data/portunus.db").exists(), "nothing is changed");
+    let restored = restore("correct horse battery");
+    assert!(restored.status.success(), "{restored:?}");
+    let said = String::from_utf8(restored.stdout).unwrap();
+    assert!(said.contains("the books balance") && !said.contains(KEY), "{said}");
+    let key = std::fs::read_to_string(other.0.join("data/vault.key")).unwrap();
+    assert_eq!(key, format!("one:{KEY}\n"));
+    let plain = other.run(&["restore", "copy"]);
+    assert!(String::from_utf8(plain.stdout).unwrap().contains("--with-vault-key does that"));
+}
+
+#[test]
+fn a_full_disk_leaves_no_backup() {
+    let folder = Folder::new("full-backup");
+    folder.json(&["keys", "create", "--name", "c", "--unlimited", "--json"]);
+    // Without root there is none to test on.
+    let Some(_disk) = SmallDisk::mount(&folder.0.join("small"), "100k") else { return };
+    fails(&folder.run(&["backup", "small/copy"]), 1, "small/copy cannot be written");
+    assert_eq!(names(&folder.0.join("small")), [""; 0]);
+    assert!(folder.run(&["backup", "copy"]).status.success());
+}
+
+/// Somebody copies the database of a running gateway to another machine, without `restore`.
+#[test]
+fn a_copied_database_locks_no_key_for_more_than_a_minute() {
+    let folder = Folder::new("copied-from");
+    let (upstream, _) = prepare(&folder);
+    // A call reserves more than half of it.
+    let made = folder.json(&["keys", "create", "--name", "c", "--cap", "0.2", "--json"]);
+    let key = made["key"].as_str().unwrap();
+    let (mut child, _log, url) = start(&folder);
+    let caller = call(&url, key);
+    answer(&mut accept(&upstream));
+    let got = reply(caller);
+    assert!(got.starts_with("HTTP/1.1 200"), "{got}");
+    let database = folder.0.join("data/portunus.db");
+    let stated = || number(&database, "SELECT exposed FROM leases");
+    assert!(holds_soon(|| stated() == 0), "nothing is stated for a quiet key: {}", stated());
+    assert!(number(&database, "SELECT leased FROM keys WHERE cap IS NOT NULL") > 100_000_000);
+    let other = Folder::new("copied-to");
+    std::fs::create_dir_all(other.0.join("data")).unwrap();
+    let copy = other.0.join("data/portunus.db");
+    let into = format!("VACUUM INTO '{}'", copy.display());
+    number(&database, Box::leak(into.into_boxed_str()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    std::fs::copy(folder.0.join("portunus.toml"), other.0.join("portunus.toml")).unwrap();
+    let (child, _log, url) = start(&other);
+    assert!(holds_soon(|| number(&copy, "SELECT COUNT(*) FROM leases") == 0));
+    let caller = call(&url, key);
+    answer(&mut accept(&upstream));
+    let got = reply(caller);
+    assert!(got.starts_with("HTTP/1.1 200"), "{got}");
+    assert_eq!(terminate(child), Some(0));
+    assert!(other.run(&["ledger", "verify"]).status.success());
 }

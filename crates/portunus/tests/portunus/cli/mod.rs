@@ -7,6 +7,7 @@ mod directory;
 mod full_disk;
 mod import;
 mod journal_damage;
+mod migrate;
 mod process_limits;
 mod reconcile;
 
