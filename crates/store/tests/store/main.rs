@@ -32,6 +32,8 @@ mod refresh_tokens;
 mod samples;
 mod settings;
 mod stored_responses;
+#[cfg(feature = "postgres-tests")]
+mod table_dump;
 mod tasks;
 mod teams;
 mod test_database;

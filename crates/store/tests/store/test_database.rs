@@ -285,7 +285,7 @@ impl TestDatabase {
         }
     }
 
-    async fn prepare(&self) {
+    pub(crate) async fn prepare(&self) {
         match self {
             Self::Sqlite { .. } => {}
             Self::Postgres { server, name } => {
@@ -296,7 +296,7 @@ impl TestDatabase {
         }
     }
 
-    async fn clear(&self) {
+    pub(crate) async fn clear(&self) {
         match self {
             Self::Sqlite { folder } => std::fs::remove_dir_all(folder).unwrap(),
             Self::Postgres { server, name } => {

@@ -9,6 +9,7 @@ mod linear;
 pub(crate) mod node;
 mod openapi;
 pub(crate) mod postgres;
+mod versions;
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::process::Command;
@@ -59,13 +60,15 @@ pub(crate) enum Step {
     Browser,
     /// The real coding agents against a running gateway; only when asked for by name
     Agents,
+    /// The version before and this one on one PostgreSQL; only when asked for by name
+    Versions,
 }
 
 impl Step {
-    /// Returns true if the step runs by default. Heavy steps run only by name: real agents, and the
-    /// optimised build of the whole gateway.
+    /// Returns true if the step runs by default. Heavy steps run only by name: real agents, the
+    /// optimised build of the whole gateway, and the build of an earlier version.
     fn runs_by_default(self) -> bool {
-        !matches!(self, Self::Agents | Self::Instructions)
+        !matches!(self, Self::Agents | Self::Instructions | Self::Versions)
     }
 }
 
@@ -139,6 +142,7 @@ fn run_step(step: Step) -> Result<()> {
         Step::E2e => e2e::run(),
         Step::Browser => browser::run(),
         Step::Agents => agents::run(),
+        Step::Versions => versions::run(),
     }
 }
 
