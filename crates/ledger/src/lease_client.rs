@@ -98,7 +98,8 @@ impl<S: LeaseStore> LeaseClient<S> {
         let OpenedJournal { book, found, segments } = opened;
         let mut name = name.to_owned();
         let mut stored = store.posted_mark(&name).await?;
-        if (stored.posted > 0 || stored.has_leases) && book.look_for_journal() {
+        let is_lost = (stored.posted > 0 || stored.has_leases) && book.look_for_journal();
+        if is_lost && stored.has_leases && segments.is_empty() && book.has_no_retired() {
             // Registering closes the leases of that name without a reserve. Those of the lost journal
             // have to expire: nobody can post the calls that they pay for.
             let begin = name.split('.').next().unwrap_or_default();

@@ -83,6 +83,11 @@ impl OpenCalls {
         is_lost
     }
 
+    /// Returns true if there are no retired segments.
+    pub(crate) fn has_no_retired(&self) -> bool {
+        self.disk().retired().is_ok_and(|retired| retired.is_empty())
+    }
+
     fn own_mark(&self) -> Option<PostedMark> {
         // A mark that cannot be read only hides a rollback during the pause of this node.
         let text = self.disk().read_mark().ok()??;

@@ -48,9 +48,6 @@ macro_rules! embedded {
     };
 }
 
-/// The migration since which a database names the oldest program that it works with.
-pub(crate) const FLOOR_SINCE: i64 = 36;
-
 /// Migrations of a SQLite database.
 pub(crate) static SQLITE: LazyLock<Migrator> =
     LazyLock::new(|| migrator(embedded!("../migrations/sqlite/")));

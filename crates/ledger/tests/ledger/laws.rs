@@ -467,9 +467,10 @@ fn a_moved_journal_is_noticed_and_all_calls_are_written_again() {
 fn calls_have_the_time_of_the_store() {
     let store = MemoryStore::new(&[Some(1_000)]);
     let stored = store.lock().now;
+    let disk = Arc::new(MemoryDisk::default());
     for wrong in [Micros::new(5), stored + Micros::from_secs(86_400)] {
         let clock = Arc::new(TestClock::at(wrong));
-        let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
+        let node = TestNode::open(&clock, disk.clone(), &store);
         run(node.client.heartbeat()).unwrap();
         let balance = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
         clock.pass(Micros::from_secs(3));
