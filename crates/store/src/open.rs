@@ -13,8 +13,8 @@ use sqlx::{ConnectOptions, Connection};
 use crate::db::Db;
 use crate::error::{is_busy, one_line};
 use crate::migrations::{POSTGRES, SQLITE};
-use crate::schema_check::{is_usable, migration_error, read_floor};
 use crate::old_entries::move_old_entries;
+use crate::schema_check::{is_usable, migration_error, read_floor};
 use crate::{Store, StoreError};
 
 /// Maximum time to wait for SQLite's lock and for a connection.

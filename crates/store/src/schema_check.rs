@@ -83,7 +83,8 @@ impl SchemaState {
                 kind: MigrationKind::of(one.sql.as_str()),
             })
             .collect();
-        if let (Some(found), Some(first)) = (found.filter(|found| *found > known), pending.first()) {
+        if let (Some(found), Some(first)) = (found.filter(|found| *found > known), pending.first())
+        {
             // A later migration may rely on one that is missing.
             let least = first.version.max(floor.unwrap_or_default());
             return Err(newer(found, Some(least), known));

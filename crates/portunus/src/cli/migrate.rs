@@ -52,7 +52,10 @@ fn judge(state: &SchemaState) -> (u8, &'static str) {
     } else if state.is_compatible() {
         (WOULD_EXPAND, "nodes of the version before go on: upgrade one node after the other")
     } else {
-        (WOULD_CONTRACT, "nodes of the version before may fail: stop all of them before the upgrade")
+        (
+            WOULD_CONTRACT,
+            "nodes of the version before may fail: stop all of them before the upgrade",
+        )
     }
 }
 

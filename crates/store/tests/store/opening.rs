@@ -82,7 +82,7 @@ async fn a_newer_schema_below_its_floor_is_refused_and_not_changed(database: Arc
 async fn a_newer_schema_that_only_expands_is_used(database: Arc<TestDatabase>) {
     database.open().await.close().await;
     database.execute_raw(FUTURE).await;
-    database.execute_raw("ALTER TABLE settings ADD COLUMN future BIGINT").await;
+    database.execute_raw("ALTER TABLE settings ADD COLUMN future INTEGER").await;
     let state = Store::schema_state(&database.url()).await.unwrap();
     assert_eq!((state.found, &state.pending[..]), (Some(9999), &[][..]));
     let store = database.open().await;

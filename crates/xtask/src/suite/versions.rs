@@ -121,7 +121,8 @@ fn upgrade(old: &Binary, new: &Binary, database: &str) -> Result<()> {
 }
 
 fn calls(address: SocketAddr, key: &str) -> Result<()> {
-    let body = r#"{"model":"demo-chat","max_tokens":20,"messages":[{"role":"user","content":"Hi"}]}"#;
+    let body =
+        r#"{"model":"demo-chat","max_tokens":20,"messages":[{"role":"user","content":"Hi"}]}"#;
     let request = http::post(address, "/v1/chat/completions", key, body);
     let (mut client, mut answer) = (Client::open(address)?, Vec::new());
     for _ in 0..CALLS {

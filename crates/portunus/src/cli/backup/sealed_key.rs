@@ -34,8 +34,9 @@ impl Passphrase {
     /// Reads the passphrase from this file, or the variable, or the terminal.
     pub(super) fn read(file: Option<&Path>) -> anyhow::Result<Self> {
         if let Some(file) = file {
-            let text = std::fs::read_to_string(file)
-                .with_context(|| format!("the passphrase file {} cannot be read", file.display()))?;
+            let text = std::fs::read_to_string(file).with_context(|| {
+                format!("the passphrase file {} cannot be read", file.display())
+            })?;
             return Self::new(text.trim_end_matches(['\r', '\n']));
         }
         if let Ok(text) = std::env::var(VARIABLE) {
@@ -122,7 +123,10 @@ impl SealedKey {
     pub(super) fn open(&self, passphrase: &Passphrase) -> anyhow::Result<String> {
         let Self { kdf, memory_kib, passes, salt, sealed } = self;
         let is_known = kdf == "argon2id" && *memory_kib <= MAX_MEMORY_KIB && *passes <= MAX_PASSES;
-        anyhow::ensure!(is_known, "the vault's key is sealed in a way that this version does not know");
+        anyhow::ensure!(
+            is_known,
+            "the vault's key is sealed in a way that this version does not know"
+        );
         let cipher = passphrase.derive(&STANDARD.decode(salt)?, *memory_kib, *passes)?;
         let sealed = STANDARD.decode(sealed)?;
         let opened = sealed.split_at_checked(NONCE_LEN).and_then(|(nonce, inside)| {

@@ -46,8 +46,10 @@ fn a_check_tells_what_an_upgrade_would_do_and_changes_nothing() {
     // A later version, which this one works with, and then not any more.
     execute(
         &folder,
-        &["INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-           SELECT 9999, 'future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1"],
+        &[
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+           SELECT 9999, 'future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1",
+        ],
     );
     check(0, "the database has schema 9999");
     assert!(folder.run(&["keys", "list"]).status.success());
