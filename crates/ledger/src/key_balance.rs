@@ -253,6 +253,28 @@ impl KeyBalance {
         Ok(taken)
     }
 
+    /// Returns the time of the last hold by the steady clock; `None` if there was none.
+    pub fn last_hold_at(&self) -> Option<Micros> {
+        Some(self.state.lock().last_hold_at).filter(|at| *at > Micros::ZERO)
+    }
+
+    /// Returns true if a call like the last one can be paid without the lease store. Keys without a
+    /// limit may go on only while `serves_unlimited`.
+    pub(crate) fn pays_alone(&self, steady: Micros, serves_unlimited: bool) -> bool {
+        let state = self.state.lock();
+        if state.terms.is_unlimited() {
+            return serves_unlimited;
+        }
+        if state.last_hold_at > Micros::ZERO && state.last_hold <= Money::ZERO {
+            return true;
+        }
+        let lease = state.lease.filter(|lease| steady < lease.until && state.recalled.is_none());
+        lease.is_some_and(|lease| {
+            let usable = lease.free.min(lease.limit.saturating_sub(lease.gross));
+            usable > Money::ZERO && usable >= state.last_hold
+        })
+    }
+
     /// Waits until a call releases money or the lease grows. One waiting call wakes at a time.
     pub async fn money_freed(&self) {
         self.freed.notified().await;

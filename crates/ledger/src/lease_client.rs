@@ -180,6 +180,10 @@ impl<S: LeaseStore> LeaseClient<S> {
         self.outage_limit.store(limit);
     }
 
+    pub(crate) fn outage_limit(&self) -> Micros {
+        self.outage_limit.load()
+    }
+
     /// Returns the time since the last answer of the store.
     pub fn time_since_contact(&self) -> Micros {
         self.clock.steady() - self.last_contact.load()
@@ -199,7 +203,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         self.node.lock().clone()
     }
 
-    fn steady(&self) -> Micros {
+    pub(crate) fn steady(&self) -> Micros {
         self.clock.steady()
     }
 

@@ -22,6 +22,7 @@ mod lease_client;
 mod lease_store;
 mod memory_disk;
 mod money_bounds;
+mod offline_service;
 mod open_calls;
 mod record_encoding;
 mod segment_manifest;
@@ -53,6 +54,7 @@ pub use lease_store::{
 };
 pub use memory_disk::MemoryDisk;
 pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds, UnleasedCost};
+pub use offline_service::OfflineService;
 pub use open_calls::{HoldError, HoldRefusal, OpenCalls, OpenedJournal, PostingBatch};
 pub use segment_scan::DamagedSpan;
 pub use spend_terms::{KeySpending, SpendStatus, SpendTerms};

@@ -5,6 +5,7 @@ use ledger::{
     HoldRecord, HoldRefusal, HoldTicket, KeyBalance, KeySpending, LeaseClient, LeaseStoreError,
     MAX_BATCH_CALLS, OpenCalls, TryHold,
 };
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,6 +50,8 @@ pub struct NodeFunds {
     /// Refused calls that the store does not have.
     pub(super) refusals: RefusalCounts,
     store: Store,
+    /// Reason of the last heartbeat that failed; `None` after one that was answered.
+    heartbeat_error: Mutex<Option<String>>,
     /// Holds the file with the node name.
     data_folder: PathBuf,
 }
@@ -61,7 +64,8 @@ impl NodeFunds {
         store: Store,
         data_folder: PathBuf,
     ) -> Self {
-        Self { open_calls, lease_client, refusals: RefusalCounts::default(), store, data_folder }
+        let (refusals, heartbeat_error) = (RefusalCounts::default(), Mutex::default());
+        Self { open_calls, lease_client, refusals, store, heartbeat_error, data_folder }
     }
 
     /// The database.
@@ -259,7 +263,13 @@ impl NodeFunds {
 
     /// Sends one heartbeat. Public for tests, which need not wait for the interval.
     pub async fn heartbeat(&self) {
-        match tokio::time::timeout(LEASE_TIMEOUT, self.lease_client.heartbeat()).await {
+        let sent = tokio::time::timeout(LEASE_TIMEOUT, self.lease_client.heartbeat()).await;
+        *self.heartbeat_error.lock() = match &sent {
+            Ok(Ok(())) => None,
+            Ok(Err(e)) => Some(e.to_string()),
+            Err(_) => Some("no answer in time".to_owned()),
+        };
+        match sent {
             Ok(Ok(())) => {}
             Ok(Err(LeaseStoreError::Fenced)) => {
                 tracing::error!(
@@ -273,6 +283,11 @@ impl NodeFunds {
             Ok(Err(e)) => tracing::warn!("leases could not be renewed: {e}"),
             Err(_) => tracing::warn!("leases could not be renewed: no answer in time"),
         }
+    }
+
+    /// Returns the reason why the last heartbeat failed, if it did.
+    pub fn heartbeat_error(&self) -> Option<String> {
+        self.heartbeat_error.lock().clone()
     }
 
     async fn close_dead_nodes(&self) {

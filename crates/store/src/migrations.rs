@@ -43,6 +43,7 @@ macro_rules! embedded {
             (31, "sign ins", include_str!(concat!($folder, "0031_sign_ins.sql"))),
             (32, "call sessions", include_str!(concat!($folder, "0032_call_sessions.sql"))),
             (33, "mcp grants", include_str!(concat!($folder, "0033_mcp_grants.sql"))),
+            (34, "node facts", include_str!(concat!($folder, "0034_node_facts.sql"))),
             (36, "schema floor", include_str!(concat!($folder, "0036_schema_floor.sql"))),
         ]
     };

@@ -204,7 +204,7 @@ impl Store {
     }
 
     /// Returns the time of the database's clock.
-    pub(crate) async fn now(&self) -> Result<Micros, StoreError> {
+    pub async fn now(&self) -> Result<Micros, StoreError> {
         let now = on_reader!(&self.db, pool => {
             sqlx::query_scalar("SELECT now FROM store_clock").fetch_one(pool).await?
         });

@@ -278,6 +278,14 @@ impl KeyCache {
         self.keys.pin().get(id).cloned()
     }
 
+    /// Returns the balances of all keys that may make calls.
+    pub fn calling_balances(&self) -> Vec<Arc<KeyBalance>> {
+        let now = self.clock.now();
+        let keys = self.keys.pin();
+        let calling = keys.values().filter(|key| key.is_live(now) && key.record.scope.may_call());
+        calling.map(|key| Arc::clone(&key.balance)).collect()
+    }
+
     /// Fetches keys and account terms that changed in the store.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let since = *self.refreshed_at.lock();

@@ -10,7 +10,7 @@ use ledger::Clock;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Script};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
@@ -20,6 +20,7 @@ use config::ValkeySettings;
 const RETRY_PAUSE: Micros = Micros::from_secs(1);
 /// Interval of node heartbeats, and the age at which a silent node is dropped.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
 const NODE_TIMEOUT_SECONDS: i64 = 10;
 const WINDOW_SECONDS: i64 = 60;
 /// Channel on which nodes announce changed keys.
@@ -40,6 +41,8 @@ pub struct SharedLimits {
     nodes: AtomicU32,
     /// Time until which Valkey is not asked.
     paused_until: AtomicMicros,
+    /// True if the last heartbeat was not answered.
+    is_silent: AtomicBool,
 }
 
 /// An amount to count against a shared limit.
@@ -90,6 +93,7 @@ impl SharedLimits {
             node,
             nodes: AtomicU32::new(1),
             paused_until: AtomicMicros::default(),
+            is_silent: AtomicBool::new(false),
         }))
     }
 
@@ -100,7 +104,18 @@ impl SharedLimits {
 
     /// Returns true if Valkey recently failed to answer.
     pub fn is_unreachable(&self) -> bool {
-        self.clock.now() < self.paused_until.load()
+        self.is_silent.load(Ordering::Relaxed) || self.clock.now() < self.paused_until.load()
+    }
+
+    /// Asks Valkey for a sign of life.
+    pub async fn ping(&self) -> Result<(), String> {
+        let mut manager = self.manager.clone();
+        let command = redis::cmd("PING");
+        match tokio::time::timeout(PING_TIMEOUT, command.query_async::<String>(&mut manager)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(e)) => Err(e.to_string()),
+            Err(_) => Err("no answer in time".to_owned()),
+        }
     }
 
     /// Counts an amount against a limit that all nodes share.
@@ -181,9 +196,11 @@ impl SharedLimits {
             let mut invocation = script.key(NODES_KEY);
             invocation.arg(&self.node).arg(NODE_TIMEOUT_SECONDS);
             let counted = invocation.invoke_async::<u32>(&mut manager);
-            if let Ok(Ok(nodes)) = tokio::time::timeout(HEARTBEAT_INTERVAL, counted).await {
+            let counted = tokio::time::timeout(HEARTBEAT_INTERVAL, counted).await;
+            if let Ok(Ok(nodes)) = counted {
                 self.nodes.store(nodes.max(1), Ordering::Relaxed);
             }
+            self.is_silent.store(!matches!(counted, Ok(Ok(_))), Ordering::Relaxed);
             tokio::time::sleep(HEARTBEAT_INTERVAL).await;
         }
     }
