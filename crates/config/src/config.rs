@@ -12,6 +12,7 @@ use store::VaultKeys;
 use transport::{HttpLimits, Outbound};
 use upstream::Provider;
 
+use crate::certificate::ListenerCertificate;
 use crate::directory_keys::DirectoryKey;
 use crate::error::{ConfigError, FieldError};
 use crate::files::FileStorage;
@@ -24,6 +25,7 @@ use crate::overlay::{self, CheckMode, ConfigIssues, FileLayer, MergedConfig};
 use crate::providers::{self, EndpointsByProvider};
 use crate::raw::RawConfig;
 use crate::routes::RoutesByModel;
+use crate::sections::{self, SectionDigests};
 use crate::stored::StoredEntries;
 use crate::tasks::{self, TaskLimits};
 use crate::telemetry::{self, OtlpTarget};
@@ -75,6 +77,8 @@ pub struct Config {
     pub web_socket_lifetime: Duration,
     /// Certificate of the listener; `None` serves plain HTTP.
     pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Validity of that certificate.
+    pub certificate: Option<ListenerCertificate>,
     /// Time that responses are stored for later calls.
     pub answer_retention: Duration,
     /// Time that conversations are stored after their last change.
@@ -107,6 +111,8 @@ pub struct Config {
     pub identity_providers: Vec<IdentityProvider>,
     /// Keys whose bundles may be laid over the model directory.
     pub directory_keys: Vec<DirectoryKey>,
+    /// Digests of the sections that all nodes should share.
+    pub sections: SectionDigests,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
     /// Paths and field quirks of each provider.
@@ -201,6 +207,7 @@ fn check(
     options: &LoadOptions,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, FieldError> {
+    let sections = sections::digests(&raw);
     let RawConfig {
         server,
         store,
@@ -286,6 +293,7 @@ fn check(
     let store_url = store
         .url
         .unwrap_or_else(|| format!("sqlite:{}", options.data_folder.join("portunus.db").display()));
+    check_store_url(&store_url)?;
     let max_body_bytes = limits.body.as_deref().map_or(Ok(32 << 20), units::parse_size);
     let max_body_bytes = max_body_bytes.map_err(|why| FieldError::new("limits.body", why))?;
     let http_limits = listener::http_limits(&limits)?;
@@ -293,6 +301,7 @@ fn check(
     let web_sockets = server.websockets.unwrap_or(true);
     let web_socket_lifetime = listener::web_socket_lifetime(server.websocket_time.as_deref())?;
     let tls = server.tls.as_ref().map(listener::server_tls).transpose()?;
+    let certificate = server.tls.as_ref().map(ListenerCertificate::read);
     let answer_retention =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), parse_duration);
     let answer_retention =
@@ -358,6 +367,7 @@ fn check(
         tasks,
         http_limits,
         tls,
+        certificate,
         web_sockets,
         web_socket_lifetime,
         answer_retention,
@@ -376,6 +386,7 @@ fn check(
         mailer,
         identity_providers,
         directory_keys,
+        sections,
         warnings,
         endpoints,
         issues,
@@ -385,6 +396,20 @@ fn check(
 
 /// More calls than one machine serves well.
 const DEFAULT_MAX_RUNNING_CALLS: usize = 20_000;
+/// Checks that the store is of a known kind. The URL may hold a password, so the error names only its
+/// scheme.
+fn check_store_url(url: &str) -> Result<(), FieldError> {
+    if ["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Ok(());
+    }
+    let why = match url.split_once("://") {
+        Some((scheme, _)) => format!("`{scheme}://` is not a known database"),
+        None => "has no kind of database in front".to_owned(),
+    };
+    let hint = "write `sqlite:PATH` or `postgres://USER:PASSWORD@HOST:5432/DATABASE`";
+    Err(FieldError::new("store.url", format_args!("{why}; {hint}")))
+}
+
 fn parse_address(path: &str, text: &str) -> Result<SocketAddr, FieldError> {
     text.replace("localhost", "127.0.0.1").parse().map_err(|_| {
         FieldError::new(

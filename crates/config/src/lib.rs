@@ -7,6 +7,7 @@
 mod admin_auth;
 mod auth;
 mod bucket_client;
+mod certificate;
 mod config;
 mod directory_keys;
 mod entry;
@@ -26,6 +27,7 @@ mod providers;
 mod raw;
 mod routes;
 mod secret;
+mod sections;
 mod stored;
 mod stored_directory;
 mod tasks;
@@ -37,6 +39,7 @@ mod watch;
 mod wildcards;
 
 pub use admin_auth::{auth_from_json, auth_from_secret};
+pub use certificate::ListenerCertificate;
 pub use config::{Config, LoadOptions};
 pub use directory_keys::{
     BundleSignatureError, DirectoryKey, DirectoryKeyError, DirectorySigner, SignedBundle,
@@ -54,6 +57,7 @@ pub use overlay::{CheckMode, ConfigIssues, MergedConfig};
 pub use providers::{DEMO_PROVIDER, OWN_OBJECTS, SHARED_OBJECTS, default_auth};
 pub use raw::RawAuth;
 pub use routes::{CredentialSlot, LaneHealth, LaneOrder, LiveLane, Route, RoutesByModel};
+pub use sections::SectionDigests;
 pub use stored::{CredentialIssue, StoredAuth, StoredEntries, StoredModel, StoredProvider};
 pub use stored_directory::{DirectoryRecord, InstalledDirectory};
 pub use tasks::TaskLimits;

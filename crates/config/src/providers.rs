@@ -52,7 +52,10 @@ pub(super) fn check(
         if name == DEMO_PROVIDER || name.contains('/') || name.is_empty() {
             return Err(entry_error(FieldError::new("", "this name cannot be used")));
         }
-        add(build_provider(name, raw, (defaults, &client, outbound), env).map_err(entry_error)?);
+        let built = build_provider(name, raw, (defaults, &client, outbound), env);
+        let built = built.map_err(entry_error)?;
+        warnings.extend(doubled_version(&built.0, &built.1));
+        add(built);
     }
     for known in ModelDirectory::embedded().providers() {
         if raw.contains_key(&known.id) || !is_switched_on(known, env) {
@@ -115,6 +118,27 @@ pub const SHARED_OBJECTS: &str = "shared";
 const MAX_IN_FLIGHT_CALLS: usize = 1_000_000;
 const PROJECT_PLACEHOLDER: &str = "project";
 const REGION_PLACEHOLDER: &str = "region";
+
+/// Returns a warning if the base URL ends with the version that begins the paths of the provider.
+fn doubled_version(provider: &Provider, endpoints: &Endpoints) -> Option<String> {
+    let address = provider.address();
+    let (front, version) = address.rsplit_once('/')?;
+    let is_version = version.strip_prefix('v').is_some_and(|rest| rest.starts_with(char::is_numeric));
+    let doubles = |format: &WireFormat| {
+        let own = endpoints.path(*format).map(|path| path.whole.as_str());
+        let usual = dialects::get(*format).map(|dialect| dialect.traits().model_list_path);
+        let path = own.or(usual).unwrap_or("/v1/");
+        path.strip_prefix('/').and_then(|path| path.split('/').next()) == Some(version)
+    };
+    if !is_version || !provider.formats.iter().any(doubles) {
+        return None;
+    }
+    let name = &provider.name;
+    Some(format!(
+        "providers.{name}.base: `{address}` ends in `/{version}`, which the gateway adds itself, so that \
+         requests go to `/{version}/{version}/…`; write `{front}`"
+    ))
+}
 
 fn build_provider(
     name: &str,

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use store::{AccountTerms, KeyRecord, ObjectOwner, ObjectSharing, Store, StoreError};
+use store::{AccountTerms, KeyRecord, KeyScope, ObjectOwner, ObjectSharing, Store, StoreError};
 
 use super::account_funds::AccountFunds;
 use super::key_token::KeyToken;
@@ -282,7 +282,7 @@ impl KeyCache {
     pub fn calling_balances(&self) -> Vec<Arc<KeyBalance>> {
         let now = self.clock.now();
         let keys = self.keys.pin();
-        let calling = keys.values().filter(|key| key.is_live(now) && key.record.scope.may_call());
+        let calling = keys.values().filter(|key| key.is_live(now) && key.record.scope == KeyScope::Call);
         calling.map(|key| Arc::clone(&key.balance)).collect()
     }
 
@@ -446,7 +446,7 @@ mod tests {
     use crate::keys::{NewKeyToken, hash_token};
     use canon::Money;
     use ledger::TestClock;
-    use store::{Account, AccountRole, KeyBounds, KeyGrants, KeyScope, RateLimits};
+    use store::{Account, AccountRole, KeyBounds, KeyGrants, RateLimits};
 
     const BEGIN: Micros = Micros::from_secs(1_800_000_000);
 
