@@ -2,6 +2,7 @@
 
 use canon::WireFormat;
 use catalog::Endpoints;
+use config::{Config, DEMO_PROVIDER};
 use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -79,6 +80,25 @@ impl Admin {
         }
         Ok(results)
     }
+}
+
+/// Checks every credential of every provider of a configuration, and returns what is wrong with them.
+/// A provider without a list of models is only reached.
+pub async fn check_all_credentials(config: &Config) -> Vec<String> {
+    let mut found = Vec::new();
+    for provider in config.providers.iter().filter(|provider| provider.name != DEMO_PROVIDER) {
+        let endpoints = config.endpoints.get(&provider.name).cloned().unwrap_or_default();
+        for slot in 0..provider.credential_count().max(1) {
+            let checked = check_credential(provider, &endpoints, slot).await;
+            let has_no_list = matches!(checked.status, Some(404 | 405));
+            let was_asked = checked.status.is_some() || checked.took_ms.is_some();
+            if !checked.ok && !has_no_list && was_asked {
+                let CredentialCheck { say, .. } = checked;
+                found.push(format!("`{}`, credential {}: {say}", provider.name, slot + 1));
+            }
+        }
+    }
+    found
 }
 
 /// Requests the list of models and judges only the status of the answer.

@@ -17,6 +17,7 @@ mod credentials;
 mod directory;
 mod error;
 mod factors;
+mod health_check;
 mod invites;
 mod journal_damage;
 mod key_bounds;
@@ -29,6 +30,7 @@ pub mod names;
 mod node_health;
 pub mod one_time_link;
 mod own_account;
+mod part_checks;
 pub mod password;
 mod provider_view;
 mod providers;
@@ -37,6 +39,7 @@ mod refresh;
 mod request_origin;
 mod restored_store;
 mod rights;
+mod serving_checks;
 mod settings;
 mod setup;
 mod signup;
@@ -45,6 +48,7 @@ mod teams;
 mod time_text;
 mod vault;
 mod version;
+mod watched_checks;
 
 pub use access::keys::key_front;
 pub use account_admin::AccountAdmin;
@@ -57,7 +61,7 @@ pub use agent_sign_in::{
 };
 pub use amount::parse_amount;
 pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};
-pub use credential_check::CredentialCheck;
+pub use credential_check::{CredentialCheck, check_all_credentials};
 pub use credentials::{AddedCredential, CredentialDraft, CredentialSecret, DeletedCredential};
 pub use directory::{
     DirectoryContext, DirectoryStatus, DirectoryUpdate, RemovedDirectory, check_bundle,
@@ -66,6 +70,7 @@ pub use error::AdminError;
 pub use factors::{
     MAX_PASSKEYS, VerifiedPasskey, is_second_factor, open_totp_secret, passkey_name_error,
 };
+pub use health_check::{CheckName, CheckState, HealthCheck, HealthReport};
 pub use invites::InviteDraft;
 pub use keys::{IssuedKey, KeyChange, KeyDraft, key_version};
 pub use managed_settings::{ManagedSettings, parse_managed_settings};
@@ -76,12 +81,17 @@ pub use node_health::{
     ClusterNode, DatabaseHealth, JournalHealth, LaneCounts, NodeHealth, PLAIN_BODIES_WARNING,
     ValkeyHealth,
 };
+pub use part_checks::{
+    certificate_check, clock_check, configuration_check, descriptor_check, disk_check, files_check,
+    journal_damage, probed_store_check, valkey_check, vault_check,
+};
 pub use password::{HashedPassword, NewPassword, WeakPassword};
 pub use provider_view::{CredentialView, EntrySource, LaneView, ProviderDetail, ProviderView};
 pub use providers::{DeletedProvider, DirectoryProvider, ProviderDraft, SavedProvider};
 pub use refresh::{ACCESS_LIFE, REFRESH_LIFE, TokenGrant};
 pub use request_origin::RequestOrigin;
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
+pub use serving_checks::HealthMonitor;
 pub use settings::{GatewaySettings, SettingsChange};
 pub use setup::{OwnerClaim, SETUP_TOKEN_SETTING};
 pub use signup::{IdentityClaims, IdentitySignUp, SignUpMode};
@@ -89,6 +99,7 @@ pub use stored_config::{EntryIssue, StoredConfig};
 pub use teams::{TeamChange, TeamSummary, TeamView};
 pub use vault::{RekeyReport, VaultStatus};
 pub use version::{ReadVersion, version_of};
+pub use watched_checks::refused_credentials;
 
 use access::limits::RateLimiter;
 use relay::Engine;
@@ -109,4 +120,6 @@ pub struct Admin {
     pub stored: StoredConfig,
     /// Rate limits of keys and accounts.
     pub limiter: Arc<RateLimiter>,
+    /// Results of health checks that are kept between probes.
+    pub health: HealthMonitor,
 }

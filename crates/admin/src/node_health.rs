@@ -3,17 +3,18 @@
 use canon::Micros;
 use serde::Serialize;
 use std::path::Path;
-use transport::ShutdownPhase;
+use std::time::Duration;
 
 use crate::Admin;
 use crate::actor::Actor;
 use crate::error::AdminError;
+use crate::health_check::{CheckName, CheckState, HealthCheck};
 use crate::stored_config::EntryIssue;
 
 /// Time without a heartbeat after which a node counts as dead.
 const DEAD_NODE_SILENCE: Micros = ledger::LEASE_DURATION;
-/// Time without contact to the store after which a node of a cluster is not ready.
-const MAX_STORE_SILENCE: Micros = Micros::from_secs(4);
+/// Time that the database may take to answer. A report must not hang with it.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Warning of a gateway that cannot seal bodies.
 pub const PLAIN_BODIES_WARNING: &str = "kept conversations, replays, tasks and files are stored \
@@ -52,7 +53,9 @@ pub struct NodeHealth {
     pub files: String,
     /// Number of lanes.
     pub lanes: LaneCounts,
-    /// Stored entries that cannot be used.
+    /// Results of all health checks.
+    pub checks: Vec<HealthCheck>,
+    /// Stored entries that cannot be used, and every check that is not good.
     pub troubles: Vec<EntryIssue>,
 }
 
@@ -104,16 +107,6 @@ pub struct LaneCounts {
 }
 
 impl Admin {
-    /// Returns true if the gateway accepts new work.
-    pub fn is_ready(&self) -> bool {
-        let leases = &self.engine.funds.lease_client;
-        let cut_off = leases.live_nodes() > 1 && leases.time_since_contact() > MAX_STORE_SILENCE;
-        !cut_off
-            && !self.engine.funds.open_calls.is_stalled()
-            && !self.engine.funds.open_calls.is_failing()
-            && self.engine.connections.phase() == ShutdownPhase::Serve
-    }
-
     /// Returns the state of this node. It answers while the store does not.
     pub async fn node_health(&self, actor: &Actor) -> Result<NodeHealth, AdminError> {
         actor.require_admin()?;
@@ -123,17 +116,21 @@ impl Admin {
         let good = lanes.iter().filter(|lane| lane.health.state.as_str() == "good").count();
         let leases = &engine.funds.lease_client;
         let shared = self.limiter.shared();
+        let report = self.health_report();
+        let ping = tokio::time::timeout(STORE_TIMEOUT, self.store.ping());
+        let nodes = tokio::time::timeout(STORE_TIMEOUT, self.cluster_nodes());
+        let (ping, nodes) = tokio::join!(ping, nodes);
         Ok(NodeHealth {
             version: env!("CARGO_PKG_VERSION"),
-            ready: self.is_ready(),
+            ready: report.is_ready(),
             uptime_s: uptime.to_duration().as_secs(),
-            store: self.store.ping().await.is_ok(),
+            store: ping.is_ok_and(|answer| answer.is_ok()),
             database: DatabaseHealth {
                 kind: self.store.kind(),
                 silent_ms: leases.time_since_contact().as_millis(),
             },
             node: leases.node_name(),
-            nodes: self.cluster_nodes().await,
+            nodes: nodes.unwrap_or_default(),
             valkey: shared.map(|shared| ValkeyHealth { reachable: !shared.is_unreachable() }),
             journal: JournalHealth {
                 bytes: folder_bytes(&config.data_folder.join("journal")),
@@ -145,32 +142,9 @@ impl Admin {
             mail: config.mailer.is_some(),
             files: config.files.url.split(':').next().unwrap_or_default().to_owned(),
             lanes: LaneCounts { all: lanes.len(), good },
-            troubles: self
-                .issues()
-                .into_iter()
-                .chain(self.plain_bodies())
-                .chain(self.journal_damage())
-                .collect(),
+            troubles: self.issues().into_iter().chain(troubles(&report.checks)).collect(),
+            checks: report.checks,
         })
-    }
-
-    /// Returns a warning for each damaged file of this node's journal.
-    fn journal_damage(&self) -> impl Iterator<Item = EntryIssue> {
-        let files = self.engine.funds.open_calls.damaged_files();
-        files.into_iter().map(|file| EntryIssue {
-            what: "journal".to_owned(),
-            why: format!(
-                "{file} is damaged and kept: calls may be missing; accept it with `portunus ledger \
-                 accept-damage {file}`"
-            ),
-        })
-    }
-
-    /// Returns the warning that bodies are stored as they are.
-    fn plain_bodies(&self) -> Option<EntryIssue> {
-        let issue =
-            || EntryIssue { what: "vault".to_owned(), why: PLAIN_BODIES_WARNING.to_owned() };
-        self.vault.is_unset().then(issue)
     }
 
     async fn cluster_nodes(&self) -> Vec<ClusterNode> {
@@ -184,6 +158,20 @@ impl Admin {
         };
         nodes.into_iter().map(node).collect()
     }
+}
+
+/// Returns the checks that are not good. Stored entries are named one by one elsewhere.
+fn troubles(checks: &[HealthCheck]) -> impl Iterator<Item = EntryIssue> {
+    let wrong = checks.iter().filter(|check| {
+        check.state != CheckState::Good && check.name != CheckName::Configuration
+    });
+    wrong.map(|HealthCheck { name, message, hint, .. }| EntryIssue {
+        what: name.word().to_owned(),
+        why: match hint {
+            Some(hint) => format!("{message}; {hint}"),
+            None => message.clone(),
+        },
+    })
 }
 
 /// Returns the size of the files in a folder; `None` if it cannot be read.

@@ -33,6 +33,8 @@ const AWS_VARIABLES: [&str; 13] = [
 
 /// Time that a failing bucket is retried. A caller waits meanwhile.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a bucket may take to answer a health check.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Storage of files for callers.
 #[derive(Clone, Debug)]
@@ -62,6 +64,32 @@ impl fmt::Debug for BlobStore {
         match self {
             Self::Folder(folder) => write!(f, "Folder({})", folder.display()),
             Self::Bucket(_) => f.write_str("Bucket(…)"),
+        }
+    }
+}
+
+/// Name that is looked for to see if a bucket answers. Nothing has it.
+const PROBED_NAME: &str = "portunus-health-check";
+
+impl BlobStore {
+    /// Checks that the files can be reached: the folder is one, or the bucket answers. A folder that does
+    /// not exist is created with the first file.
+    pub async fn probe(&self) -> Result<(), String> {
+        match self {
+            Self::Folder(folder) => match tokio::fs::metadata(folder).await {
+                Ok(found) if found.is_dir() => Ok(()),
+                Ok(_) => Err(format!("{} is not a folder", folder.display())),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                Err(e) => Err(format!("{} cannot be read: {e}", folder.display())),
+            },
+            Self::Bucket(bucket) => {
+                let head = bucket.head(&path::Path::from(PROBED_NAME));
+                match tokio::time::timeout(PROBE_TIMEOUT, head).await {
+                    Ok(Ok(_) | Err(object_store::Error::NotFound { .. })) => Ok(()),
+                    Ok(Err(e)) => Err(format!("the bucket refuses: {e}")),
+                    Err(_) => Err("the bucket gave no answer in time".to_owned()),
+                }
+            }
         }
     }
 }

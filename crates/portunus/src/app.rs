@@ -3,7 +3,7 @@
 use access::idempotency::IdempotencyKeys;
 use access::keys::KeyCache;
 use access::limits::{RateLimiter, SharedLimits};
-use admin::{AccountAdmin, Admin, SETUP_TOKEN_SETTING, StoredConfig};
+use admin::{AccountAdmin, Admin, HealthMonitor, SETUP_TOKEN_SETTING, StoredConfig};
 use api::{ApiState, ImageTasks, StandingCache, StoredAnswers};
 use canon::Micros;
 use config::{BlobStore, Config, StoredEntries};
@@ -192,6 +192,7 @@ impl App {
             vault,
             stored: StoredConfig::new(stored),
             limiter: Arc::clone(&limiter),
+            health: HealthMonitor::default(),
         });
         let api = Arc::new(ApiState {
             engine: Arc::clone(&engine),

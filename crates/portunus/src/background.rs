@@ -14,6 +14,8 @@ const REFRESH_PERIOD: Duration = Duration::from_secs(1);
 const JOURNAL_SYNC_PERIOD: Duration = Duration::from_millis(500);
 /// Period of looking if the journal's disk hangs.
 const JOURNAL_WATCH_PERIOD: Duration = Duration::from_millis(500);
+/// Period of the health checks that read files or ask other services.
+const HEALTH_PERIOD: Duration = Duration::from_secs(10);
 /// Period of deleting expired rows and files.
 const SWEEP_PERIOD: Duration = Duration::from_secs(600);
 
@@ -47,6 +49,13 @@ impl App {
             app.report_journal_errors();
             app.report_rollbacks();
             crate::cli::report_dropped_logs();
+        });
+        let app = Arc::clone(self);
+        self.spawn_loop(async move {
+            loop {
+                app.admin.watch_health().await;
+                tokio::time::sleep(HEALTH_PERIOD).await;
+            }
         });
         let app = Arc::clone(self);
         self.spawn_loop(async move {

@@ -162,6 +162,7 @@ mod tests {
             mail: false,
             files: "s3".to_owned(),
             lanes: LaneCounts { all: 5, good: 4 },
+            checks: Vec::new(),
             troubles: Vec::new(),
         };
         let parts = parts(&health, Some("its <key> is missing")).into_string();

@@ -1,0 +1,146 @@
+//! Checks that decide if a node is ready. They read memory only, because a probe waits for them.
+
+use canon::Micros;
+use ledger::OfflineService;
+use parking_lot::Mutex;
+use transport::ShutdownPhase;
+
+use crate::Admin;
+use crate::health_check::{CheckName, HealthCheck, HealthReport};
+use crate::part_checks::{configuration_check, journal_damage, valkey_check, vault_check};
+
+/// Time without an answer of the store after which the money on this node decides. A heartbeat may take
+/// three seconds, and there is one every second.
+const MAX_STORE_SILENCE: Micros = Micros::from_secs(4);
+/// Time for which the count of served keys is kept. A gateway may have many keys.
+const SERVICE_TTL: Micros = Micros::from_secs(1);
+
+/// Results that are kept between probes.
+#[derive(Debug, Default)]
+pub struct HealthMonitor {
+    /// Checks that read files or ask other services, from the last round.
+    pub(crate) watched: Mutex<Vec<HealthCheck>>,
+    /// Keys that are served without the store, and the steady time of the count.
+    service: Mutex<Option<(Micros, OfflineService)>>,
+}
+
+impl Admin {
+    /// Returns true if calls can be served.
+    pub fn is_ready(&self) -> bool {
+        HealthReport { checks: self.serving_checks() }.is_ready()
+    }
+
+    /// Returns the results of all checks. Those that need a disk or another service are from their last
+    /// round, which is some seconds old.
+    pub fn health_report(&self) -> HealthReport {
+        let mut checks = self.serving_checks();
+        let config = self.engine.config();
+        checks.push(match self.limiter.shared() {
+            None => HealthCheck::good(CheckName::Valkey, "Valkey is not configured"),
+            Some(shared) => valkey_check(match shared.is_unreachable() {
+                true => Err("it does not answer".to_owned()),
+                false => Ok(()),
+            }),
+        });
+        checks.push(vault_check(&self.vault));
+        checks.push(configuration_check(&config.warnings, &self.issues()));
+        checks.extend(self.health.watched.lock().iter().cloned());
+        checks.sort_by_key(|check| check.name);
+        HealthReport { checks }
+    }
+
+    /// Checks that decide if the node is ready.
+    fn serving_checks(&self) -> Vec<HealthCheck> {
+        let [store, leases] = self.store_checks();
+        vec![self.shutdown_check(), store, leases, self.journal_check()]
+    }
+
+    fn shutdown_check(&self) -> HealthCheck {
+        match self.engine.connections.phase() {
+            ShutdownPhase::Serve => HealthCheck::good(CheckName::Shutdown, "new calls are accepted"),
+            ShutdownPhase::Drain | ShutdownPhase::End | ShutdownPhase::Cut => HealthCheck::failing(
+                CheckName::Shutdown,
+                "the gateway is stopping; running calls may finish",
+                "send calls to another node, or wait for the restart",
+            ),
+        }
+    }
+
+    /// Checks the store, and the money that this node has without it.
+    fn store_checks(&self) -> [HealthCheck; 2] {
+        let funds = &self.engine.funds;
+        let (kind, silence) = (self.store.kind(), funds.lease_client.time_since_contact());
+        if silence <= MAX_STORE_SILENCE {
+            *self.health.service.lock() = None;
+            return [
+                HealthCheck::good(CheckName::Store, format!("{kind} answers")),
+                HealthCheck::good(CheckName::Leases, "leases are renewed"),
+            ];
+        }
+        let service = self.offline_service();
+        let OfflineService { served, refused } = service;
+        let seconds = silence.as_secs();
+        let why = funds.heartbeat_error().unwrap_or_else(|| "no answer in time".to_owned());
+        let unposted = funds.open_calls.unposted_count();
+        let message = format!(
+            "{kind} has confirmed nothing for {seconds} s ({why}); {unposted} settled calls wait for it"
+        );
+        let hint = "start the database, make room on its disk, or mend the network; the gateway goes on by \
+                    itself";
+        let of_keys = format!("{served} of the {} keys in use are served", served + refused);
+        if served == 0 {
+            return [
+                HealthCheck::failing(CheckName::Store, message, hint),
+                HealthCheck::warning(
+                    CheckName::Leases,
+                    format!("{of_keys}: their leases are used up or `store.away` is over"),
+                    "they are renewed when the database answers",
+                ),
+            ];
+        }
+        let leases = if refused == 0 {
+            HealthCheck::good(CheckName::Leases, format!("{of_keys} without the database"))
+        } else {
+            HealthCheck::warning(
+                CheckName::Leases,
+                format!("{of_keys} without the database; calls of the others get a 503"),
+                "they are renewed when the database answers",
+            )
+        };
+        [HealthCheck::warning(CheckName::Store, message, hint), leases]
+    }
+
+    fn offline_service(&self) -> OfflineService {
+        let now = self.engine.clock.steady();
+        let mut kept = self.health.service.lock();
+        match *kept {
+            Some((at, service)) if now - at < SERVICE_TTL => service,
+            Some(_) | None => {
+                let balances = self.engine.keys.calling_balances();
+                let service = self.engine.funds.lease_client.offline_service(&balances);
+                *kept = Some((now, service));
+                service
+            }
+        }
+    }
+
+    fn journal_check(&self) -> HealthCheck {
+        let calls = &self.engine.funds.open_calls;
+        if calls.is_stalled() {
+            return HealthCheck::failing(
+                CheckName::Journal,
+                "the disk of the journal does not answer",
+                "look at the disk of the data folder; the gateway goes on by itself",
+            );
+        }
+        if calls.is_failing() {
+            let (_, last) = calls.errors().so_far();
+            return HealthCheck::failing(
+                CheckName::Journal,
+                format!("the journal cannot be written: {last}"),
+                "make room on the disk of the data folder, or mend it; the gateway goes on by itself",
+            );
+        }
+        journal_damage(&calls.damaged_files())
+    }
+}

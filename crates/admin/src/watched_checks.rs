@@ -1,0 +1,199 @@
+//! Checks of a running node that read files or ask other services. A loop repeats them, and reports show
+//! the results of the last round.
+
+use aws_lc_rs::hmac;
+use canon::Micros;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use store::NodeFacts;
+
+use crate::Admin;
+use crate::health_check::{CheckName, HealthCheck};
+use crate::part_checks::{
+    certificate_check, clock_check, descriptor_check, disk_check, files_check, open_files,
+};
+
+/// Time that the database may take for a question of a check.
+const STORE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Names of digests that are not sections of the file.
+const VERSION: &str = "version";
+const SECRET: &str = "secret";
+const VAULT: &str = "vault";
+/// Bytes of a digest that nodes compare.
+const DIGEST_BYTES: usize = 8;
+
+impl Admin {
+    /// Repeats the checks that reports show from their last round.
+    pub async fn watch_health(&self) {
+        let config = self.engine.config();
+        let files = std::sync::Arc::clone(&config);
+        let now = self.engine.clock.now();
+        // A disk that hangs must not stop the runtime.
+        let on_disk = tokio::task::spawn_blocking(move || {
+            let descriptors = descriptor_check(&files, open_files());
+            [disk_check(&files), certificate_check(&files, now), descriptors]
+        });
+        let (on_disk, files, clock, drift) = tokio::join!(
+            tokio::time::timeout(STORE_TIMEOUT, on_disk),
+            files_check(&config),
+            self.clock_check(),
+            self.drift_check()
+        );
+        let mut checks = match on_disk {
+            Ok(Ok(checks)) => checks.to_vec(),
+            Ok(Err(_)) | Err(_) => vec![HealthCheck::warning(
+                CheckName::Disk,
+                "the disk of the data folder does not answer",
+                "look at the disk",
+            )],
+        };
+        checks.extend([files, clock, drift, self.credential_check()]);
+        *self.health.watched.lock() = checks;
+    }
+
+    async fn clock_check(&self) -> HealthCheck {
+        if !self.store.is_shared() {
+            return clock_check(self.engine.clock.now(), None);
+        }
+        let asked = Instant::now();
+        match tokio::time::timeout(STORE_TIMEOUT, self.store.now()).await {
+            Ok(Ok(now)) => clock_check(self.engine.clock.now(), Some((now, asked.elapsed()))),
+            Ok(Err(_)) | Err(_) => unknown(CheckName::Clock, "the clock of the database is not known"),
+        }
+    }
+
+    /// Reports providers that refuse a credential.
+    fn credential_check(&self) -> HealthCheck {
+        let lanes = self.engine.config().lane_health(self.engine.monotonic_now());
+        let refused: BTreeSet<String> = lanes
+            .iter()
+            .filter(|lane| {
+                let health = &lane.health;
+                health.state.as_str() != "good" && health.last_failure == Some("credential_refused")
+            })
+            .map(|lane| {
+                let provider = lane.lane.split('/').next().unwrap_or_default();
+                format!("`{provider}` refuses its credential {}", lane.credential + 1)
+            })
+            .collect();
+        refused_credentials(refused.into_iter().collect())
+    }
+
+    /// Tells the other nodes the digests of this node's configuration and compares theirs.
+    async fn drift_check(&self) -> HealthCheck {
+        let own = self.section_digests();
+        let id = self.engine.funds.lease_client.node_name();
+        let comparing = async {
+            self.store.put_node_facts(&id, &own).await?;
+            self.store.node_facts().await
+        };
+        match tokio::time::timeout(STORE_TIMEOUT, comparing).await {
+            Ok(Ok(nodes)) => compare_nodes(&id, &own, &nodes),
+            Ok(Err(_)) | Err(_) => unknown(CheckName::Drift, "the other nodes are not known"),
+        }
+    }
+
+    /// Returns a digest of each part of the configuration that all nodes should share. They are made
+    /// with the secret that hashes keys, so that nobody guesses values from them.
+    fn section_digests(&self) -> BTreeMap<String, String> {
+        let pepper = self.engine.keys.pepper();
+        let digest = |name: &str, bytes: &[u8]| {
+            let mut context = hmac::Context::with_key(pepper);
+            for part in [b"node facts\0", name.as_bytes(), b"\0", bytes] {
+                context.update(part);
+            }
+            let tag = context.sign();
+            let begin = tag.as_ref().iter().take(DIGEST_BYTES);
+            begin.map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let config = self.engine.config();
+        let sections = config.sections.iter();
+        let mut all: BTreeMap<String, String> =
+            sections.map(|(name, bytes)| ((*name).to_owned(), digest(name, bytes))).collect();
+        all.insert(VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        all.insert(SECRET.to_owned(), digest(SECRET, b""));
+        let current = self.vault.keys().0.filter(|_| self.store.is_shared());
+        all.insert(VAULT.to_owned(), digest(VAULT, current.unwrap_or_default().as_bytes()));
+        all
+    }
+}
+
+/// A result that waits for the database, whose own check says what is wrong.
+fn unknown(name: CheckName, message: &str) -> HealthCheck {
+    HealthCheck::good(name, format!("{message}: the database does not answer"))
+}
+
+/// Judges credentials by the providers' words about them.
+pub fn refused_credentials(refused: Vec<String>) -> HealthCheck {
+    if refused.is_empty() {
+        return HealthCheck::good(CheckName::Credentials, "no provider refuses its credential");
+    }
+    HealthCheck::warning(
+        CheckName::Credentials,
+        refused.join("; "),
+        "give the provider a valid credential, in the configuration or in the console",
+    )
+}
+
+/// Compares the digests of the nodes that are alive with those of this node.
+fn compare_nodes(id: &str, own: &BTreeMap<String, String>, nodes: &[NodeFacts]) -> HealthCheck {
+    let alive = |node: &&NodeFacts| node.id != id && node.silence < ledger::LEASE_DURATION;
+    let mut found = Vec::new();
+    for node in nodes.iter().filter(alive) {
+        let differs = |name: &str| own.get(name) != node.sections.get(name);
+        let parts = if differs(VERSION) {
+            vec![VERSION]
+        } else if differs(SECRET) {
+            vec![SECRET]
+        } else {
+            own.keys().map(String::as_str).filter(|name| differs(name)).collect()
+        };
+        if !parts.is_empty() {
+            found.push(format!("node {} differs in {}", node.id, parts.join(", ")));
+        }
+    }
+    if found.is_empty() {
+        return HealthCheck::good(CheckName::Drift, "all nodes have the same configuration");
+    }
+    HealthCheck::warning(
+        CheckName::Drift,
+        found.join("; "),
+        "give all nodes the same version, configuration file, `secret` and `vault`",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health_check::CheckState;
+
+    fn sections(changes: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let base = [("version", "1"), ("secret", "s"), ("models", "m"), ("limits", "l")];
+        let all = base.iter().chain(changes);
+        all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn nodes_with_another_configuration_are_named() {
+        let node = |id: &str, seconds: i64, changes: &[(&str, &str)]| NodeFacts {
+            id: id.to_owned(),
+            silence: Micros::from_secs(seconds),
+            sections: sections(changes),
+        };
+        let own = sections(&[]);
+        let same = [node("a", 1, &[]), node("b", 1, &[]), node("dead", 900, &[("models", "x")])];
+        assert_eq!(compare_nodes("a", &own, &same).state, CheckState::Good);
+        let other = [
+            node("a", 1, &[("models", "what this node told before")]),
+            node("b", 1, &[("models", "x"), ("limits", "y")]),
+            node("c", 1, &[("version", "2"), ("models", "x")]),
+            node("d", 1, &[("secret", "t"), ("models", "x")]),
+        ];
+        let found = compare_nodes("a", &own, &other);
+        assert_eq!(found.state, CheckState::Warning);
+        assert_eq!(
+            found.message,
+            "node b differs in limits, models; node c differs in version; node d differs in secret"
+        );
+    }
+}
