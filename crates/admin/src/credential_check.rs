@@ -82,20 +82,20 @@ impl Admin {
     }
 }
 
-/// Checks every credential of every provider of a configuration, and returns what is wrong with them.
-/// A provider without a list of models is only reached.
-pub async fn check_all_credentials(config: &Config) -> Vec<String> {
+/// Checks every credential of a provider, and returns what is wrong with them. A provider without a list
+/// of models is only reached.
+pub async fn check_credentials(config: &Config, provider: &Provider) -> Vec<String> {
     let mut found = Vec::new();
-    for provider in config.providers.iter().filter(|provider| provider.name != DEMO_PROVIDER) {
-        let endpoints = config.endpoints.get(&provider.name).cloned().unwrap_or_default();
-        for slot in 0..provider.credential_count().max(1) {
-            let checked = check_credential(provider, &endpoints, slot).await;
-            let has_no_list = matches!(checked.status, Some(404 | 405));
-            let was_asked = checked.status.is_some() || checked.took_ms.is_some();
-            if !checked.ok && !has_no_list && was_asked {
-                let CredentialCheck { say, .. } = checked;
-                found.push(format!("`{}`, credential {}: {say}", provider.name, slot + 1));
-            }
+    if provider.name == DEMO_PROVIDER {
+        return found;
+    }
+    let endpoints = config.endpoints.get(&provider.name).cloned().unwrap_or_default();
+    for slot in 0..provider.credential_count().max(1) {
+        let CredentialCheck { ok, status, took_ms, say, .. } =
+            check_credential(provider, &endpoints, slot).await;
+        let has_no_list = matches!(status, Some(404 | 405));
+        if !ok && !has_no_list && took_ms.is_some() {
+            found.push(format!("`{}`, credential {}: {say}", provider.name, slot + 1));
         }
     }
     found

@@ -61,7 +61,7 @@ pub use agent_sign_in::{
 };
 pub use amount::parse_amount;
 pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};
-pub use credential_check::{CredentialCheck, check_all_credentials};
+pub use credential_check::{CredentialCheck, check_credentials};
 pub use credentials::{AddedCredential, CredentialDraft, CredentialSecret, DeletedCredential};
 pub use directory::{
     DirectoryContext, DirectoryStatus, DirectoryUpdate, RemovedDirectory, check_bundle,

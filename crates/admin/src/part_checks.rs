@@ -12,7 +12,7 @@ use store::{ProbedSchema, StoreError, StoreProbe, Vault};
 use crate::health_check::{CheckName, HealthCheck};
 use crate::node_health::PLAIN_BODIES_WARNING;
 use crate::stored_config::EntryIssue;
-use crate::time_text::time_text;
+use crate::time_text::rfc3339;
 
 /// Free part of a disk, as a divisor, and free bytes below which there is a warning. The smaller one
 /// counts.
@@ -40,8 +40,9 @@ pub fn valkey_check(answer: Result<(), String>) -> HealthCheck {
 /// Checks that secrets can be sealed.
 pub fn vault_check(vault: &Vault) -> HealthCheck {
     if vault.is_unset() {
-        let hint = "set `vault` of `[server]`, the same on every node";
-        return HealthCheck::warning(CheckName::Vault, PLAIN_BODIES_WARNING, hint);
+        let (message, hint) =
+            PLAIN_BODIES_WARNING.split_once("; ").unwrap_or((PLAIN_BODIES_WARNING, ""));
+        return HealthCheck::warning(CheckName::Vault, message, hint);
     }
     match vault.unavailable_reason() {
         None => HealthCheck::good(CheckName::Vault, "the vault is open"),
@@ -122,6 +123,10 @@ pub fn disk_check(config: &Config) -> HealthCheck {
     }
 }
 
+fn date(at: Micros) -> String {
+    rfc3339(at).unwrap_or_else(|| "an unknown time".to_owned())
+}
+
 fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
@@ -150,17 +155,17 @@ pub fn certificate_check(config: &Config, now: Micros) -> HealthCheck {
         ),
         Some(end) if end <= now => HealthCheck::warning(
             CheckName::Certificates,
-            format!("the certificate in {file} has expired at {}", time_text(end)),
+            format!("the certificate in {file} has expired at {}", date(end)),
             hint,
         ),
         Some(end) if end - now < CERTIFICATE_NOTICE => HealthCheck::warning(
             CheckName::Certificates,
-            format!("the certificate in {file} expires at {}", time_text(end)),
+            format!("the certificate in {file} expires at {}", date(end)),
             hint,
         ),
         Some(end) => HealthCheck::good(
             CheckName::Certificates,
-            format!("the certificate is valid until {}", time_text(end)),
+            format!("the certificate is valid until {}", date(end)),
         ),
     }
 }

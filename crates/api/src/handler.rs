@@ -2,6 +2,7 @@
 
 use canon::{ApiError, ErrorKind, Micros};
 use futures_util::FutureExt as _;
+use http::Method;
 use http::header::HeaderValue;
 use parking_lot::Mutex;
 use relay::{ErrorFormat, RequestId};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use transport::{RequestHandler, RequestHead, ServerReply, ServerRequest};
 
 use crate::head_facts::HeadFacts;
-use crate::health::{alive, metrics_text, ready};
+use crate::health::{ReportDetail, alive, metrics_text, readiness};
 use crate::serve::ApiService;
 use crate::state::ApiState;
 
@@ -93,16 +94,33 @@ impl RequestHandler for MetricsHandler {
 
     async fn answer(&self, request: ServerRequest, (id, format): &Self::Context) -> ServerReply {
         let state = Arc::clone(&self.0);
+        let reads = [Method::GET, Method::HEAD].contains(request.method());
         let outcome = match request.path() {
+            "/metrics" | "/healthz" | "/readyz" if !reads => {
+                let message = "this path is only read, with GET";
+                Err(ApiError::new(ErrorKind::MethodNotAllowed, message))
+            }
             "/metrics" => Ok(metrics_text(&state)),
             "/healthz" => alive(state, request.into_http()).await,
-            "/readyz" => ready(state, request.into_http()).await,
+            "/readyz" => {
+                let request = request.into_http();
+                readiness(&state, request.uri().query(), ReportDetail::Sentences)
+            }
             _ => {
                 let message = "there is nothing here but /metrics, /healthz and /readyz";
                 Err(ApiError::new(ErrorKind::UnknownPath, message))
             }
         };
-        outcome.unwrap_or_else(|error| format.to_response(&error, id)).into()
+        let respond = |error: ApiError| {
+            let response = format.to_response(&error, id);
+            match error.kind() {
+                ErrorKind::MethodNotAllowed => {
+                    relay::with_allow_header(response, &HeaderValue::from_static("GET, HEAD"))
+                }
+                _ => response,
+            }
+        };
+        outcome.unwrap_or_else(respond).into()
     }
 
     fn refuse(&self, error: &ApiError, path: &str) -> ServerReply {

@@ -46,9 +46,4 @@ impl ApiState {
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.engine.clock
     }
-
-    /// Returns true if the gateway accepts new work.
-    pub fn is_ready(&self) -> bool {
-        self.admin.is_ready()
-    }
 }

@@ -290,8 +290,13 @@ impl App {
 
 /// Opens the vault of the configuration.
 pub(crate) fn open_vault(config: &Config, store: &Store) -> Vault {
+    vault_for(config, store.is_shared())
+}
+
+/// Opens the vault of a gateway whose database other machines may share.
+pub(crate) fn vault_for(config: &Config, is_shared: bool) -> Vault {
     let file = config.data_folder.join(VAULT_KEY_FILE);
-    Vault::new(file, config.vault_keys.clone(), store.is_shared())
+    Vault::new(file, config.vault_keys.clone(), is_shared)
 }
 
 /// Opens the store and creates the data folder.

@@ -58,6 +58,7 @@ async fn open_gateway(fixture: &Fixture) -> Arc<Admin> {
         vault: Arc::new(Vault::new(folder.join("vault.key"), None, false)),
         stored: StoredConfig::new(StoredEntries::default()),
         limiter: Arc::new(RateLimiter::new(clock, None)),
+        health: admin::HealthMonitor::default(),
     })
 }
 

@@ -59,5 +59,6 @@ pub(crate) async fn open_admin(
         vault,
         stored: StoredConfig::new(stored),
         limiter: Arc::new(RateLimiter::new(clock, None)),
+        health: admin::HealthMonitor::default(),
     })
 }

@@ -7,9 +7,11 @@ mod backup;
 mod check;
 mod common;
 mod directory;
+mod doctor;
 mod import;
 mod keys;
 mod ledger;
+mod local_checks;
 mod logs;
 mod migrate;
 mod models;
@@ -53,8 +55,10 @@ enum CliCommand {
         #[arg(long, value_name = "ADDR")]
         listen: Option<String>,
     },
-    /// Check a configuration without serving it
-    Check,
+    /// Check a configuration and the services it names, without serving it
+    Check(check::CheckArgs),
+    /// Name every trouble of this gateway, running or not, with a remedy; exits with 1 if there is one
+    Doctor(doctor::DoctorArgs),
     /// Create, list, change, revoke and rotate API keys
     #[command(subcommand)]
     Keys(keys::KeysCommand),
@@ -141,7 +145,8 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
     let CliArguments { common, listen, command } = arguments;
     match command.unwrap_or(CliCommand::Serve { listen: None }) {
         CliCommand::Serve { listen: own } => serve::serve(&common, own.or(listen)).await,
-        CliCommand::Check => check::check(&common),
+        CliCommand::Check(args) => check::check(&common, &args).await,
+        CliCommand::Doctor(args) => doctor::run(&common, &args).await,
         CliCommand::Keys(command) => keys::run(&common, command).await,
         CliCommand::Users(command) => users::run(&common, command).await,
         CliCommand::Models => models::list(&common),

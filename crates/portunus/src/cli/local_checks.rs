@@ -1,0 +1,66 @@
+//! Health checks without a running gateway: of the configuration, the data folder and the services that
+//! the configuration names.
+
+use access::limits::SharedLimits;
+use admin::{CheckName, HealthCheck};
+use config::Config;
+use futures_util::future::join_all;
+use ledger::{Clock as _, SystemClock};
+use std::sync::Arc;
+use tokio_util::task::TaskTracker;
+
+/// Checks what can be seen without the network.
+pub(super) fn offline_checks(config: &Config) -> Vec<HealthCheck> {
+    let damaged = ledger::damaged_files(&config.data_folder.join("journal"));
+    let journal = match damaged {
+        Ok(files) => admin::journal_damage(&files),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => admin::journal_damage(&[]),
+        Err(e) => HealthCheck::warning(
+            CheckName::Journal,
+            format!("the journal in {} cannot be read: {e}", config.data_folder.display()),
+            "run this command as the user of the gateway, with its `--data`",
+        ),
+    };
+    let is_shared = !config.store_url.starts_with("sqlite:");
+    vec![
+        journal,
+        admin::disk_check(config),
+        admin::vault_check(&crate::app::vault_for(config, is_shared)),
+        admin::certificate_check(config, SystemClock.now()),
+        admin::configuration_check(&config.warnings, &[]),
+        admin::descriptor_check(config, None),
+    ]
+}
+
+/// Asks the services that the configuration names. Nothing is changed in them.
+pub(super) async fn service_checks(config: &Config) -> Vec<HealthCheck> {
+    let (probed, valkey, files, credentials) = tokio::join!(
+        store::probe_store(&config.store_url),
+        valkey_check(config),
+        admin::files_check(config),
+        credential_check(config)
+    );
+    let mut checks = vec![admin::probed_store_check(&config.store_url, &probed)];
+    if let Ok(probe) = &probed {
+        checks.push(admin::clock_check(SystemClock.now(), probe.clock));
+    }
+    checks.extend([valkey, files, credentials]);
+    checks
+}
+
+async fn valkey_check(config: &Config) -> HealthCheck {
+    let Some(valkey) = &config.valkey else {
+        return HealthCheck::good(CheckName::Valkey, "Valkey is not configured");
+    };
+    let name = "doctor".to_owned();
+    let answer = match SharedLimits::open(valkey, name, Arc::new(SystemClock), TaskTracker::new()) {
+        Ok(shared) => shared.ping().await,
+        Err(e) => Err(e.to_string()),
+    };
+    admin::valkey_check(answer)
+}
+
+async fn credential_check(config: &Config) -> HealthCheck {
+    let checks = config.providers.iter().map(|one| admin::check_credentials(config, one));
+    admin::refused_credentials(join_all(checks).await.into_iter().flatten().collect())
+}
