@@ -101,21 +101,13 @@ impl HealthCheck {
     }
 
     /// Creates the result of a part that somebody must look at, while calls are served.
-    pub fn warning(
-        name: CheckName,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
+    pub fn warning(name: CheckName, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let (message, hint) = (message.into(), Some(hint.into()));
         Self { name, state: CheckState::Warning, message, hint }
     }
 
     /// Creates the result of a part without which no call can be served.
-    pub fn failing(
-        name: CheckName,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
+    pub fn failing(name: CheckName, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { state: CheckState::Failing, ..Self::warning(name, message, hint) }
     }
 }

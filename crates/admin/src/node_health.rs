@@ -162,9 +162,9 @@ impl Admin {
 
 /// Returns the checks that are not good. Stored entries are named one by one elsewhere.
 fn troubles(checks: &[HealthCheck]) -> impl Iterator<Item = EntryIssue> {
-    let wrong = checks.iter().filter(|check| {
-        check.state != CheckState::Good && check.name != CheckName::Configuration
-    });
+    let wrong = checks
+        .iter()
+        .filter(|check| check.state != CheckState::Good && check.name != CheckName::Configuration);
     wrong.map(|HealthCheck { name, message, hint, .. }| EntryIssue {
         what: name.word().to_owned(),
         why: match hint {

@@ -107,7 +107,12 @@ pub fn disk_check(config: &Config) -> HealthCheck {
         if free < (size / MIN_FREE_PART).min(MIN_FREE_BYTES) {
             return HealthCheck::warning(
                 CheckName::Disk,
-                format!("only {} of {} are free on the disk of {}", mebibytes(free), mebibytes(size), folder.display()),
+                format!(
+                    "only {} of {} are free on the disk of {}",
+                    mebibytes(free),
+                    mebibytes(size),
+                    folder.display()
+                ),
                 "make room before it is full: new calls are refused then",
             );
         }

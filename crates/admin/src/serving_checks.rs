@@ -57,7 +57,9 @@ impl Admin {
 
     fn shutdown_check(&self) -> HealthCheck {
         match self.engine.connections.phase() {
-            ShutdownPhase::Serve => HealthCheck::good(CheckName::Shutdown, "new calls are accepted"),
+            ShutdownPhase::Serve => {
+                HealthCheck::good(CheckName::Shutdown, "new calls are accepted")
+            }
             ShutdownPhase::Drain | ShutdownPhase::End | ShutdownPhase::Cut => HealthCheck::failing(
                 CheckName::Shutdown,
                 "the gateway is stopping; running calls may finish",

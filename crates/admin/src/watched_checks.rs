@@ -58,7 +58,9 @@ impl Admin {
         let asked = Instant::now();
         match tokio::time::timeout(STORE_TIMEOUT, self.store.now()).await {
             Ok(Ok(now)) => clock_check(self.engine.clock.now(), Some((now, asked.elapsed()))),
-            Ok(Err(_)) | Err(_) => unknown(CheckName::Clock, "the clock of the database is not known"),
+            Ok(Err(_)) | Err(_) => {
+                unknown(CheckName::Clock, "the clock of the database is not known")
+            }
         }
     }
 

@@ -64,8 +64,7 @@ fn expiry(certificate: &[u8]) -> Option<Micros> {
         _ => return None,
     };
     let part = |at: usize| -> Option<i8> { rest.get(at..at + 2)?.parse().ok() };
-    let time =
-        DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, part(8)?, 0).ok()?;
+    let time = DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, part(8)?, 0).ok()?;
     let time = time.to_zoned(TimeZone::UTC).ok()?;
     Some(Micros::new(time.timestamp().as_microsecond()))
 }
@@ -101,8 +100,7 @@ mod tests {
     }
 
     fn certificate(version: &[u8], tag: u8, ends: &str) -> Vec<u8> {
-        let validity =
-            [der(UTC_TIME, b"250101000000Z"), der(tag, ends.as_bytes())].concat();
+        let validity = [der(UTC_TIME, b"250101000000Z"), der(tag, ends.as_bytes())].concat();
         let parts = [
             version.to_vec(),
             der(2, &[1]),

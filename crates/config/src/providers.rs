@@ -123,7 +123,8 @@ const REGION_PLACEHOLDER: &str = "region";
 fn doubled_version(provider: &Provider, endpoints: &Endpoints) -> Option<String> {
     let address = provider.address();
     let (front, version) = address.rsplit_once('/')?;
-    let is_version = version.strip_prefix('v').is_some_and(|rest| rest.starts_with(char::is_numeric));
+    let is_version =
+        version.strip_prefix('v').is_some_and(|rest| rest.starts_with(char::is_numeric));
     let doubles = |format: &WireFormat| {
         let own = endpoints.path(*format).map(|path| path.whole.as_str());
         let usual = dialects::get(*format).map(|dialect| dialect.traits().model_list_path);

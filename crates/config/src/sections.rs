@@ -11,7 +11,8 @@ pub type SectionDigests = BTreeMap<&'static str, [u8; 32]>;
 /// Computes the digests of the file and of the variables that override it. Addresses and certificates of
 /// a node are its own, and values of secrets are not part of it: only their places are.
 pub(super) fn digests(raw: &RawConfig) -> SectionDigests {
-    let RawServer { demo, durability, trusted_proxies, websockets, websocket_time, .. } = &raw.server;
+    let RawServer { demo, durability, trusted_proxies, websockets, websocket_time, .. } =
+        &raw.server;
     let server = (demo, durability, trusted_proxies, websockets, websocket_time);
     let texts = [
         ("server", format!("{server:?}")),

@@ -282,7 +282,8 @@ impl KeyCache {
     pub fn calling_balances(&self) -> Vec<Arc<KeyBalance>> {
         let now = self.clock.now();
         let keys = self.keys.pin();
-        let calling = keys.values().filter(|key| key.is_live(now) && key.record.scope == KeyScope::Call);
+        let calling =
+            keys.values().filter(|key| key.is_live(now) && key.record.scope == KeyScope::Call);
         calling.map(|key| Arc::clone(&key.balance)).collect()
     }
 

@@ -111,7 +111,8 @@ impl SharedLimits {
     pub async fn ping(&self) -> Result<(), String> {
         let mut manager = self.manager.clone();
         let command = redis::cmd("PING");
-        match tokio::time::timeout(PING_TIMEOUT, command.query_async::<String>(&mut manager)).await {
+        match tokio::time::timeout(PING_TIMEOUT, command.query_async::<String>(&mut manager)).await
+        {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(e)) => Err(e.to_string()),
             Err(_) => Err("no answer in time".to_owned()),

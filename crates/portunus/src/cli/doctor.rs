@@ -62,7 +62,8 @@ pub(super) async fn run(common: &CommonArgs, args: &DoctorArgs) -> anyhow::Resul
     let mut checks: Vec<ShownCheck> =
         offline_checks(&config).into_iter().map(ShownCheck::from).collect();
     if !args.offline {
-        let (services, report) = tokio::join!(service_checks(&config), gateway_report(&config, args));
+        let (services, report) =
+            tokio::join!(service_checks(&config), gateway_report(&config, args));
         checks.extend(services.into_iter().map(ShownCheck::from));
         merge(&mut checks, report);
     }

@@ -15,6 +15,7 @@ mod local_checks;
 mod logs;
 mod migrate;
 mod models;
+mod output;
 mod provider_bill;
 mod reconcile;
 mod serve;
@@ -24,7 +25,6 @@ mod users;
 pub(crate) use logs::report_dropped as report_dropped_logs;
 
 use clap::{Parser, Subcommand};
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -124,7 +124,14 @@ pub fn main() -> ExitCode {
         }
     };
     process_limits::hide_new_files();
-    let _logs = logs::start();
+    let logs = logs::start();
+    output::log_panics();
+    let code = run_to_end(arguments);
+    output::finish_logs(logs);
+    code
+}
+
+fn run_to_end(arguments: CliArguments) -> ExitCode {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return exit_with_error("TLS cannot be set up");
     }
@@ -166,16 +173,8 @@ async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Writes the error that ends the process. It does not wait for a standard error that nobody reads.
+/// Writes the error that ends the process.
 fn exit_with_error(why: &str) -> ExitCode {
-    let line = format!("portunus: {why}\n");
-    let (ends, ended) = std::sync::mpsc::channel::<()>();
-    let writing = std::thread::Builder::new().spawn(move || {
-        let _ = std::io::stderr().write_all(line.as_bytes());
-        drop(ends);
-    });
-    if writing.is_ok() {
-        let _ = ended.recv_timeout(MAX_THREAD_WAIT);
-    }
+    output::print_error(why);
     ExitCode::FAILURE
 }

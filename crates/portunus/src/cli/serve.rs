@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::common::{CommonArgs, print_line};
+use super::common::CommonArgs;
+use super::output::print_text;
 use crate::app::{App, FirstStart};
 use config::Config;
 
@@ -64,7 +65,7 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
     }
     // It ends with the process, because a signal must work until then.
     let signals = stop_on_signal(Arc::clone(&app), terminate, interrupt);
-    print_welcome(&app, first.as_ref()).await?;
+    print_text(welcome_text(&app, first.as_ref()).await?);
     tokio::select! {
         ended = crate::run(app, listener, options) => ended?,
         () = signals => {}
@@ -72,35 +73,40 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
     Ok(ExitCode::SUCCESS)
 }
 
-async fn print_welcome(app: &App, first: Option<&FirstStart>) -> anyhow::Result<()> {
+/// Returns the greeting of a gateway that serves.
+async fn welcome_text(app: &App, first: Option<&FirstStart>) -> anyhow::Result<String> {
     let address = app.config().public_url.clone();
-    print_line(&format!(
-        "Portunus {} serves {} models",
-        env!("CARGO_PKG_VERSION"),
-        app.config().catalog.len()
-    ));
-    print_line("");
-    print_line(&format!("  API      {address}"));
-    match app.setup_link().await? {
-        Some(link) => print_line(&format!("  Console  {link}   (one-time set-up link)")),
-        None => print_line(&format!("  Console  {address}/console")),
-    }
+    let mut lines = vec![
+        format!(
+            "Portunus {} serves {} models",
+            env!("CARGO_PKG_VERSION"),
+            app.config().catalog.len()
+        ),
+        String::new(),
+        format!("  API      {address}"),
+        match app.setup_link().await? {
+            Some(link) => format!("  Console  {link}   (one-time set-up link)"),
+            None => format!("  Console  {address}/console"),
+        },
+    ];
     if let Some(FirstStart { key }) = first {
-        print_line(&format!("  Key      {key}   (shown only this once)"));
-        print_line("");
-        print_line("Try it:");
-        print_line("");
-        print_line(&format!(
-            "  curl {address}/v1/chat/completions \\\n    -H 'Authorization: Bearer {key}' \\\n    \
-             -H 'Content-Type: application/json' \\\n    \
-             -d '{{\"model\":\"demo-chat\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello!\"}}]}}'"
-        ));
+        lines.extend([
+            format!("  Key      {key}   (shown only this once)"),
+            String::new(),
+            "Try it:".to_owned(),
+            String::new(),
+            format!(
+                "  curl {address}/v1/chat/completions \\\n    -H 'Authorization: Bearer {key}' \\\n    \
+                 -H 'Content-Type: application/json' \\\n    \
+                 -d '{{\"model\":\"demo-chat\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello!\"}}]}}'"
+            ),
+        ]);
     } else {
-        print_line("");
-        print_line("Make a key with: portunus keys create --name NAME --unlimited");
+        lines.push(String::new());
+        lines.push("Make a key with: portunus keys create --name NAME --unlimited".to_owned());
     }
-    print_line("");
-    Ok(())
+    lines.push(String::new());
+    Ok(lines.into_iter().map(|line| line + "\n").collect())
 }
 
 /// Stops on signals. The first one drains, the second one ends running calls, the third one exits
