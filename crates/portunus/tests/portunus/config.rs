@@ -57,6 +57,47 @@ fn variables_override_the_file() {
 }
 
 #[test]
+fn a_base_that_ends_with_the_version_of_the_paths_is_warned_of() {
+    let provider = |settings: &str| {
+        let text = format!("[providers.p]\nauth = \"none\"\n{settings}");
+        read(&text, &[]).unwrap().warnings
+    };
+    for (speaks, base) in
+        [("chat", "http://x/v1"), ("messages", "http://x/a/v1/"), ("native", "http://x/v1beta")]
+    {
+        let warnings = provider(&format!("speaks = \"{speaks}\"\nbase = \"{base}\""));
+        let [warning] = &warnings[..] else { panic!("{base}: {warnings:?}") };
+        assert!(warning.contains("providers.p.base"), "{warning}");
+        let (front, _) = base.trim_end_matches('/').rsplit_once('/').unwrap();
+        assert!(warning.ends_with(&format!("write `{front}`")), "{warning}");
+    }
+    for (speaks, base, more) in [
+        ("chat", "http://x", ""),
+        ("chat", "http://x/v1beta", ""),
+        ("native", "http://x/v1", ""),
+        ("chat", "http://v1", ""),
+        ("chat", "http://x/v1", "paths = { chat = \"/chat/completions\" }"),
+    ] {
+        let settings = format!("speaks = \"{speaks}\"\nbase = \"{base}\"\n{more}");
+        assert_eq!(provider(&settings), Vec::<String>::new(), "{settings}");
+    }
+}
+
+#[test]
+fn nodes_compare_what_they_should_share() {
+    let sections = |text: &str| read(text, &[]).unwrap().sections;
+    let base = sections("[limits]\nbody = \"1MiB\"");
+    let own =
+        "[server]\nlisten = \"127.0.0.1:9\"\nmetrics = \"127.0.0.1:8\"\n[limits]\nbody = \"1MiB\"";
+    assert_eq!(sections(own), base, "addresses are a node's own");
+    let other = sections("[limits]\nbody = \"2MiB\"");
+    let differ: Vec<_> = base.iter().filter(|(name, sum)| other[*name] != **sum).collect();
+    assert_eq!(differ.iter().map(|(name, _)| **name).collect::<Vec<_>>(), ["limits"]);
+    let by_variable = read("", &[("PORTUNUS_LIMITS_BODY", "1MiB")]).unwrap().sections;
+    assert_eq!(by_variable, base, "a variable is as good as the file");
+}
+
+#[test]
 fn configuration_errors_name_the_field_and_a_remedy() {
     let cases = [
         ("[server]\nlisen = \"x\"", "p.toml:2: unknown field `lisen`", "did you mean `listen`?"),
@@ -73,6 +114,8 @@ fn configuration_errors_name_the_field_and_a_remedy() {
         ("[server]\nlisten = 5", "p.toml:2", "string"),
         ("[server]\npublic_url = \"ftp://x\"", "server.public_url", "http"),
         ("[server]\ndurability = \"maybe\"", "server.durability", "power"),
+        ("[store]\nurl = \"mysql://u:hush@h/d\"", "store.url: `mysql://`", "postgres://"),
+        ("[store]\nurl = \"portunus.db\"", "store.url", "sqlite:PATH"),
         ("[timeouts]\ngap = \"5\"", "timeouts.gap", "60s"),
         ("[timeouts]\ngap = \"0s\"", "timeouts.gap", "longer"),
         ("[limits]\nbody = \"big\"", "limits.body", "32MiB"),

@@ -8,6 +8,44 @@ use testkit::{TestGateway, until};
 
 const CHAT: &str = "/v1/chat/completions";
 
+/// Readiness: 200 while calls are served without the store, 503 once they are not, 200 when the store
+/// answers again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_store_makes_a_node_unready_only_when_no_call_can_be_served() {
+    for (away, status, state) in [("1h", 200, "warning"), ("1s", 503, "failing")] {
+        let gateway = TestGateway::with_config(&format!("[store]\naway = \"{away}\"\n")).await;
+        let hello =
+            json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hello!" }] });
+        assert_eq!(gateway.post(CHAT, &hello).send().await.status, 200);
+        let ready = async || gateway.get("/readyz").without_key().send().await;
+        assert_eq!(ready().await.status, 200);
+
+        let url = format!("sqlite:{}", gateway.data_folder().join("portunus.db").display());
+        let mut lock = SqliteConnection::connect(&url).await.unwrap();
+        let held = lock.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        let store = async || {
+            let report = gateway.get("/readyz?verbose").without_key().send().await;
+            let checks = report.json()["checks"].clone();
+            let checks = checks.as_array().unwrap();
+            assert!(checks.iter().all(|check| check.get("message").is_none()), "{checks:?}");
+            checks.iter().find(|check| check["name"] == "store").unwrap()["state"].clone()
+        };
+        until("the silence is noticed", async || store().await == state).await;
+        let told = ready().await;
+        assert_eq!(told.status, status, "{away}: {}", told.text());
+        let report = gateway.get("/readyz?verbose").without_key().send().await;
+        assert_eq!(report.status, status, "the verbose form agrees");
+        let served = gateway.post(CHAT, &hello).send().await;
+        assert_eq!(served.status, status, "and calls do: {}", served.text());
+
+        held.rollback().await.unwrap();
+        lock.close().await.unwrap();
+        until("it is ready again", async || ready().await.status == 200).await;
+        until("the store is good", async || store().await == "good").await;
+        gateway.stop().await;
+    }
+}
+
 /// Makes a key with a cap of a dollar.
 async fn capped(gateway: &TestGateway, name: &str) -> String {
     let account = gateway.app.store.accounts().await.unwrap().remove(0);

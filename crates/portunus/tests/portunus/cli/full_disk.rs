@@ -206,3 +206,77 @@ fn a_call_settled_on_a_full_disk_is_stored_later_or_named_at_the_end() {
         }
     }
 }
+
+/// The database has a disk of its own that fills up, while the journal has room. Without root there is no
+/// small disk, and no file of the process may grow instead.
+#[test]
+fn a_database_on_a_full_disk_makes_the_gateway_unready_until_there_is_room() {
+    let folder = Folder::new("full-database");
+    let small = SmallDisk::mount(&folder.0.join("db"), "24m");
+    let config = "[timeouts]\ndrain = \"1s\"\n[store]\nurl = \"sqlite:db/p.db\"\naway = \"1s\"\n\
+         [models.m]\nlanes = [\"demo/demo-chat\"]\nprice = { input = \"3.00\", output = \"15.00\" }\n\
+         context = 200000\nmax_output = 8192\n";
+    std::fs::write(folder.0.join("portunus.toml"), config).unwrap();
+    let create = |more: &[&str]| {
+        let base = ["keys", "create", "--json", "--config", "portunus.toml", "--name", "k"];
+        let made = folder.json(&[&base, more].concat());
+        made["key"].as_str().unwrap().to_owned()
+    };
+    let keys = [create(&["--unlimited"]), create(&["--cap", "5"])];
+    let admin = create(&["--scope", "admin"]);
+    let (child, _log, url) = start(&folder);
+    let call_all = || keys.each_ref().map(|key| reply(call(&url, key)).starts_with("HTTP/1.1 200"));
+    let is_ready = || reply(probe(&url)).starts_with("HTTP/1.1 200");
+    let health = || -> Value {
+        let mut asking = Command::new("curl");
+        let asked = asking.args(["-s", &format!("{url}/api/admin/health"), "-H"]);
+        let asked = asked.arg(format!("Authorization: Bearer {admin}")).output().unwrap();
+        serde_json::from_slice(&asked.stdout).unwrap()
+    };
+    for round in 0..3 {
+        assert_eq!(call_all(), [true; 2], "round {round}");
+        assert!(is_ready());
+        let filling = small.as_ref().map(SmallDisk::fill);
+        if filling.is_none() {
+            limit_files(&child, "1");
+        }
+        // Calls go on until the money on the node is used up or `store.away` is over.
+        assert!(
+            holds_soon(|| {
+                call_all();
+                !is_ready()
+            }),
+            "it says so"
+        );
+        assert_eq!(call_all(), [false; 2], "it tells the truth");
+        let told = health();
+        assert_eq!(told["ready"], false, "{told}");
+        let of = |name: &str| {
+            let checks = told["checks"].as_array().unwrap();
+            checks.iter().find(|check| check["name"] == name).unwrap().clone()
+        };
+        let failing = if small.is_some() { of("store") } else { of("journal") };
+        assert_eq!(failing["state"], "failing", "{told}");
+        assert!(failing["message"].is_string() && failing["hint"].is_string(), "{told}");
+
+        match filling {
+            Some(filling) => std::fs::remove_file(filling).unwrap(),
+            None => limit_files(&child, "unlimited"),
+        }
+        assert!(holds_soon(is_ready), "it heals by itself");
+        assert!(holds_soon(|| call_all() == [true; 2]), "and serves");
+        assert!(holds_soon(|| health()["journal"]["unposted"] == 0), "and posts");
+        let mut changing = Command::new("curl");
+        let changed =
+            changing.args(["-s", "-f", "-X", "POST", "-d", r#"{"name":"new","cap_usd":null}"#]);
+        let changed = changed.args([&format!("{url}/api/admin/keys"), "-H"]);
+        let changed = changed.arg(format!("Authorization: Bearer {admin}"));
+        let changed = changed.args(["-H", "Content-Type: application/json"]).output().unwrap();
+        assert!(changed.status.success(), "and changes keys: {changed:?}");
+    }
+    assert_eq!(terminate(child), Some(0));
+    let verified = folder.run(&["ledger", "verify", "--config", "portunus.toml"]);
+    let said = String::from_utf8(verified.stdout).unwrap();
+    assert!(verified.status.success() && said.contains("the books balance"), "{said}");
+    drop(small);
+}

@@ -73,7 +73,7 @@ fn the_configuration_of_a_litellm_proxy_becomes_one_that_is_good() {
     }
     let variables = ["AZURE_ONE", "AZURE_OPENAI_API_KEY_2", "CLAUDE_KEY", "OPENAI_API_KEY"];
     let checked = program(&folder)
-        .args(["check", "--config", "portunus.toml", "--json"])
+        .args(["check", "--offline", "--config", "portunus.toml", "--json"])
         .envs(variables.map(|name| (name, "x")))
         .output()
         .unwrap();

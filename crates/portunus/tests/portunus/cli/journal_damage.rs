@@ -1,6 +1,6 @@
 //! A damaged journal: everything readable is used, the file is kept, and people hear of it.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -64,10 +64,17 @@ fn a_flipped_bit_is_reported_until_it_is_accepted_and_costs_one_record() {
             .next()
             .unwrap()
     };
-    let ready =
-        || -> Value { serde_json::from_str(&curl(&format!("curl -s {url}/readyz"))).unwrap() };
-    assert_eq!(ready()["status"], "ready");
-    assert_eq!(ready()["journal"], format!("damaged: {kept}"));
+    let journal = || {
+        let report = curl(&format!("curl -s {url}/readyz?verbose"));
+        let report: Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(report["status"], "ready");
+        let checks = report["checks"].as_array().unwrap().clone();
+        checks.into_iter().find(|check| check["name"] == "journal").unwrap()
+    };
+    assert_eq!(journal(), json!({ "name": "journal", "state": "warning" }));
+    let doctor = folder.run(&["doctor", "--json", "--url", &url]);
+    assert_eq!(doctor.status.code(), Some(1));
+    assert!(String::from_utf8(doctor.stdout).unwrap().contains(&kept));
     let proved = folder.run(&["ledger", "verify"]);
     assert_eq!(proved.status.code(), Some(1));
     let said = String::from_utf8(proved.stdout).unwrap();
@@ -78,7 +85,7 @@ fn a_flipped_bit_is_reported_until_it_is_accepted_and_costs_one_record() {
     let accepted = folder.run(&["ledger", "accept-damage", &kept]);
     assert!(accepted.status.success(), "{accepted:?}");
     assert!(folder.run(&["ledger", "verify"]).status.success());
-    assert!(holds_soon(|| ready().get("journal").is_none()), "the running gateway sees it");
+    assert!(holds_soon(|| journal()["state"] == "good"), "the running gateway sees it");
     assert_eq!(segments(&folder, ".accepted").len(), 1, "the file is never deleted");
     let audit = folder.run(&["audit", "--action", "journal.accept_damage"]);
     assert!(String::from_utf8(audit.stdout).unwrap().contains(&kept));

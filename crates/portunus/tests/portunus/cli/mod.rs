@@ -4,10 +4,12 @@ mod agents;
 mod audit;
 mod backup;
 mod directory;
+mod doctor;
 mod full_disk;
 mod import;
 mod journal_damage;
 mod migrate;
+mod output;
 mod process_limits;
 mod reconcile;
 
