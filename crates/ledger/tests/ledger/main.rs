@@ -18,6 +18,7 @@ mod laws;
 mod lease_slices;
 mod lost_folders;
 mod memory_store;
+mod offline_service;
 mod rollbacks;
 mod seeded_random;
 mod simulation;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use ledger::LeaseStore;
-use store::{MigrationKind, Store, StoreError};
+use std::collections::BTreeMap;
+use store::{MigrationKind, ProbedSchema, Store, StoreError, probe_store};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -19,6 +20,8 @@ on_both!(
     a_database_of_the_version_before_is_checked_and_migrated,
     a_schema_of_another_build_is_refused,
     a_closed_store_is_unreachable,
+    a_look_at_a_database_changes_nothing,
+    nodes_read_the_facts_of_each_other,
 );
 
 async fn data_survives_reopening(database: Arc<TestDatabase>) {
@@ -213,4 +216,51 @@ fn only_the_owner_may_read_the_files() {
         }
         store.close().await;
     });
+}
+
+async fn a_look_at_a_database_changes_nothing(database: Arc<TestDatabase>) {
+    let probe = async || probe_store(&database.url()).await.unwrap().schema;
+    assert_eq!(probe().await, ProbedSchema::Missing);
+    assert_eq!(probe().await, ProbedSchema::Missing, "nothing was created");
+    database.open().await.close().await;
+    assert_eq!(probe().await, ProbedSchema::Current);
+    database
+        .execute_raw(
+            "INSERT INTO _sqlx_migrations \
+             (version, description, installed_on, success, checksum, execution_time) \
+             SELECT 9999, description, installed_on, success, checksum, execution_time \
+             FROM _sqlx_migrations WHERE version = 1",
+        )
+        .await;
+    assert_eq!(probe().await, ProbedSchema::Newer(9_999));
+}
+
+async fn nodes_read_the_facts_of_each_other(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let facts = |value: &str| BTreeMap::from([("models".to_owned(), value.to_owned())]);
+    store.enter("a").await.unwrap();
+    store.enter("b").await.unwrap();
+    store.put_node_facts("a", &facts("1")).await.unwrap();
+    store.put_node_facts("b", &facts("2")).await.unwrap();
+    store.put_node_facts("b", &facts("3")).await.unwrap();
+    store.put_node_facts("unknown", &facts("4")).await.unwrap();
+    let read = store.node_facts().await.unwrap();
+    let read: Vec<_> = read.into_iter().map(|node| (node.id, node.sections)).collect();
+    assert_eq!(read, [("a".to_owned(), facts("1")), ("b".to_owned(), facts("3"))]);
+    store.enter("a").await.unwrap();
+    assert_eq!(store.node_facts().await.unwrap().len(), 2, "a restart keeps them");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_or_cannot_be_written_is_named() {
+    let folder = std::env::temp_dir().join(format!("portunus-probe-{}", id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("p.db");
+    std::fs::write(&file, vec![b'x'; 8_192]).unwrap();
+    let url = format!("sqlite:{}", file.display());
+    let found = probe_store(&url).await;
+    assert!(matches!(found, Err(StoreError::Unreachable(_))), "{found:?}");
+    assert_eq!(std::fs::read(&file).unwrap(), vec![b'x'; 8_192]);
+    std::fs::remove_dir_all(folder).unwrap();
 }

@@ -1,0 +1,37 @@
+//! Keys that a node serves while its store is silent.
+
+use canon::{Micros, Money};
+use ledger::{KeyBalance, MemoryDisk, OfflineService, TestClock};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+use crate::cluster::{held, run};
+use crate::laws::TestNode;
+use crate::memory_store::MemoryStore;
+
+fn counts(served: usize, refused: usize) -> OfflineService {
+    OfflineService { served, refused }
+}
+
+#[test]
+fn the_keys_in_use_decide_and_the_others_only_if_there_are_none() {
+    let clock = Arc::new(TestClock::at(Micros::from_secs(1_000)));
+    clock.pass(Micros::from_secs(1));
+    let store = Arc::new(Mutex::new(MemoryStore::default()));
+    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
+    node.client.set_outage_limit(Micros::from_secs(60));
+    let capped = KeyBalance::new("capped", Some(Money::from_nanos(100)), Money::ZERO);
+    let free = KeyBalance::new("free", None, Money::ZERO);
+    let all = [capped, Arc::clone(&free)];
+    assert_eq!(node.client.offline_service(&all), counts(1, 1), "none is in use: all count");
+
+    let one = Money::from_nanos(1);
+    let hold = |id: &str| run(node.client.hold(&free, Arc::new(held(id, "free")), one, one));
+    assert!(hold("r1").is_ok());
+    assert_eq!(node.client.offline_service(&all), counts(1, 0), "only this one is in use");
+    clock.pass(Micros::from_secs(61));
+    assert_eq!(node.client.offline_service(&all), counts(0, 1), "`store.away` is over");
+    assert!(hold("r2").is_err(), "and calls are refused");
+    clock.pass(Micros::from_secs(300));
+    assert_eq!(node.client.offline_service(&all), counts(0, 2), "it was not used for a while");
+}
