@@ -2,7 +2,6 @@
 //! the results of the last round.
 
 use aws_lc_rs::hmac;
-use canon::Micros;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use store::NodeFacts;
@@ -101,7 +100,7 @@ impl Admin {
         let pepper = self.engine.keys.pepper();
         let digest = |name: &str, bytes: &[u8]| {
             let mut context = hmac::Context::with_key(pepper);
-            for part in [b"node facts\0", name.as_bytes(), b"\0", bytes] {
+            for part in [b"node facts\0".as_slice(), name.as_bytes(), b"\0", bytes] {
                 context.update(part);
             }
             let tag = context.sign();
@@ -168,6 +167,7 @@ fn compare_nodes(id: &str, own: &BTreeMap<String, String>, nodes: &[NodeFacts]) 
 mod tests {
     use super::*;
     use crate::health_check::CheckState;
+    use canon::Micros;
 
     fn sections(changes: &[(&str, &str)]) -> BTreeMap<String, String> {
         let base = [("version", "1"), ("secret", "s"), ("models", "m"), ("limits", "l")];

@@ -2,7 +2,7 @@
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, RetryConfig, path};
+use object_store::{ObjectStore, ObjectStoreExt as _, RetryConfig, path};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -131,7 +131,8 @@ fn doubled_version(provider: &Provider, endpoints: &Endpoints) -> Option<String>
         let path = own.or(usual).unwrap_or("/v1/");
         path.strip_prefix('/').and_then(|path| path.split('/').next()) == Some(version)
     };
-    if !is_version || !provider.formats.iter().any(doubles) {
+    let is_host = front.ends_with('/');
+    if is_host || !is_version || !provider.formats.iter().any(doubles) {
         return None;
     }
     let name = &provider.name;

@@ -152,7 +152,7 @@ async fn read_report(
     let target: Uri = address.parse().context("it is not a URL")?;
     let host = target.authority().map(http::uri::Authority::as_str).unwrap_or_default();
     let host = HeaderValue::from_str(host.rsplit('@').next().unwrap_or_default())?;
-    let mut request = Request::get(target.clone()).header(HOST, host);
+    let mut request = Request::get(target).header(HOST, host);
     if let Some(key) = key {
         let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
             .context("the key has letters that no key has")?;

@@ -227,8 +227,8 @@ async fn a_look_at_a_database_changes_nothing(database: Arc<TestDatabase>) {
     database
         .execute_raw(
             "INSERT INTO _sqlx_migrations \
-             (version, description, installed_on, success, checksum, execution_time) \
-             SELECT 9999, description, installed_on, success, checksum, execution_time \
+             (version, description, success, checksum, execution_time) \
+             SELECT 9999, description, success, checksum, 0 \
              FROM _sqlx_migrations WHERE version = 1",
         )
         .await;
