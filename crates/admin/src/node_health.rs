@@ -133,7 +133,7 @@ impl Admin {
             nodes: nodes.unwrap_or_default(),
             valkey: shared.map(|shared| ValkeyHealth { reachable: !shared.is_unreachable() }),
             journal: JournalHealth {
-                bytes: folder_bytes(&config.data_folder.join("journal")),
+                bytes: folder_bytes(&engine.funds.node_folder.journal()),
                 unposted: engine.funds.open_calls.unposted_count(),
             },
             memory_bytes: resident_bytes(),

@@ -57,10 +57,14 @@ impl Admin {
 
     fn shutdown_check(&self) -> HealthCheck {
         match self.engine.connections.phase() {
-            ShutdownPhase::Serve => {
+            // During a hand-over another process has the listener.
+            ShutdownPhase::Serve | ShutdownPhase::HandOver => {
                 HealthCheck::good(CheckName::Shutdown, "new calls are accepted")
             }
-            ShutdownPhase::Drain | ShutdownPhase::End | ShutdownPhase::Cut => HealthCheck::failing(
+            ShutdownPhase::Linger
+            | ShutdownPhase::Drain
+            | ShutdownPhase::End
+            | ShutdownPhase::Cut => HealthCheck::failing(
                 CheckName::Shutdown,
                 "the gateway is stopping; running calls may finish",
                 "send calls to another node, or wait for the restart",

@@ -8,7 +8,7 @@ use transport::server::{ListenerSettings, accept};
 use crate::handler::ApiHandler;
 use crate::serve::ApiService;
 
-/// Accepts connections for ever and answers their requests from the route table. Each connection is
+/// Accepts connections until `closing` has ended and answers their requests from the route table. Each connection is
 /// a task of the engine.
 ///
 /// Boxed here: the compiler generates the code of a future in the crate that boxes or polls it, by
@@ -17,9 +17,10 @@ pub fn listen(
     api: Arc<ApiService>,
     listener: TcpListener,
     settings: Box<dyn Fn() -> ListenerSettings + Send + Sync>,
+    closing: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, ()> {
     let engine = &api.state().engine;
     let (connections, tasks) = (Arc::clone(&engine.connections), engine.tasks.clone());
     let handler = move |peer| ApiHandler::new(Arc::clone(&api), peer);
-    Box::pin(accept(listener, connections, tasks, settings, handler))
+    Box::pin(accept(listener, connections, tasks, settings, handler, closing))
 }

@@ -97,7 +97,9 @@ pub struct Config {
     pub gate: listener::GateLimits,
     /// True if a call is sent again when it is unknown whether the provider processed it.
     pub resend_uncertain_calls: bool,
-    /// Time that running calls get to finish after the shutdown signal.
+    /// Time after the shutdown signal in which new calls are still accepted.
+    pub linger: Duration,
+    /// Time that running calls get to finish after that.
     pub drain_timeout: Duration,
     /// Providers in use.
     pub providers: Vec<Arc<Provider>>,
@@ -299,6 +301,7 @@ fn check(
     let http_limits = listener::http_limits(&limits)?;
     let gate = listener::gate_limits(&limits, max_body_bytes)?;
     let web_sockets = server.websockets.unwrap_or(true);
+    let linger = listener::linger(server.linger.as_deref())?;
     let web_socket_lifetime = listener::web_socket_lifetime(server.websocket_time.as_deref())?;
     let tls = server.tls.as_ref().map(listener::server_tls).transpose()?;
     let certificate = server.tls.as_ref().map(ListenerCertificate::read);
@@ -379,6 +382,7 @@ fn check(
         max_running_calls,
         gate,
         resend_uncertain_calls: limits.resend.unwrap_or(true),
+        linger,
         drain_timeout,
         providers,
         catalog,

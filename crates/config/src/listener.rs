@@ -96,6 +96,18 @@ pub(super) fn web_socket_lifetime(configured: Option<&str>) -> Result<Duration, 
     }
 }
 
+/// Checks the time in which a stopping gateway still accepts calls.
+pub(super) fn linger(configured: Option<&str>) -> Result<Duration, FieldError> {
+    /// A load balancer that probes every second or two has noticed the 503 of `/readyz` by then.
+    const DEFAULT_LINGER: Duration = Duration::from_secs(5);
+    const MAX_LINGER: Duration = Duration::from_secs(600);
+    match configured.map_or(Ok(DEFAULT_LINGER), parse_duration) {
+        Ok(time) if time <= MAX_LINGER => Ok(time),
+        Ok(_) => Err(FieldError::new("server.linger", "must be at most 600s")),
+        Err(why) => Err(FieldError::new("server.linger", why)),
+    }
+}
+
 /// Checks the time that a call waits for money that is reserved for other calls.
 pub(super) fn money_wait(raw: &RawLimits) -> Result<Duration, FieldError> {
     const DEFAULT_WAIT: Duration = Duration::from_millis(2_500);

@@ -19,6 +19,7 @@ pub(super) fn apply(
     text("PORTUNUS_SERVER_METRICS", &mut raw.server.metrics);
     text("PORTUNUS_SERVER_DURABILITY", &mut raw.server.durability);
     text("PORTUNUS_SERVER_WEBSOCKET_TIME", &mut raw.server.websocket_time);
+    text("PORTUNUS_SERVER_LINGER", &mut raw.server.linger);
     text("PORTUNUS_STORE_URL", &mut raw.store.url);
     text("PORTUNUS_STORE_AWAY", &mut raw.store.away);
     text("PORTUNUS_LIMITS_BODY", &mut raw.limits.body);

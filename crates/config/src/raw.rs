@@ -48,6 +48,7 @@ pub(crate) struct RawServer {
     pub trusted_proxies: Vec<String>,
     pub websockets: Option<bool>,
     pub websocket_time: Option<String>,
+    pub linger: Option<String>,
 }
 
 /// Certificate of the listener and its key, as PEM files.

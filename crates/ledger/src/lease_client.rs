@@ -8,7 +8,7 @@ use canon::{AtomicMicros, Micros, Money};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 use crate::store_rollback::PendingRepost;
 use crate::{
@@ -42,6 +42,8 @@ pub struct LeaseClient<S> {
     /// When the last answered message was sent, by the steady clock.
     last_contact: AtomicMicros,
     outage_limit: AtomicMicros,
+    /// True if every heartbeat returns all free money.
+    yields_money: AtomicBool,
     nodes: AtomicU32,
     /// Numbers the announcements of unreported spending.
     seq: AtomicI64,
@@ -141,6 +143,7 @@ impl<S: LeaseStore> LeaseClient<S> {
             session: tokio::sync::Mutex::default(),
             last_contact,
             outage_limit: AtomicMicros::new(DEFAULT_OUTAGE_LIMIT),
+            yields_money: AtomicBool::new(false),
             nodes: AtomicU32::new(1),
             seq: AtomicI64::new(0),
             mark: Mutex::new(mark),
@@ -182,6 +185,11 @@ impl<S: LeaseStore> LeaseClient<S> {
 
     pub(crate) fn outage_limit(&self) -> Micros {
         self.outage_limit.load()
+    }
+
+    /// Lets every heartbeat return all free money, because another node serves the calls of this one.
+    pub fn yield_money(&self) {
+        self.yields_money.store(true, Ordering::Relaxed);
     }
 
     /// Returns the time since the last answer of the store.
@@ -392,7 +400,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
         let report =
             HeartbeatReport { node: self.node(), calls, unreported: self.unreported(seq), seq };
-        let reply = match self.store.heartbeat(&report).await {
+        let mut reply = match self.store.heartbeat(&report).await {
             Ok(reply) => {
                 self.book.note_store_time(reply.now);
                 reply
@@ -406,6 +414,9 @@ impl<S: LeaseStore> LeaseClient<S> {
                 return Err(LeaseStoreError::Fenced);
             }
         };
+        if self.yields_money.load(Ordering::Relaxed) {
+            reply.leases.iter_mut().for_each(|lease| lease.wanted = true);
+        }
         let reported = self.book.confirm(&report.calls, &changes);
         session.last_heartbeat = sent;
         self.note_contact(sent);

@@ -6,12 +6,12 @@ use ledger::{
     MAX_BATCH_CALLS, OpenCalls, TryHold,
 };
 use parking_lot::Mutex;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
+use crate::node_folder::NodeFolder;
 use crate::refusals::RefusalCounts;
 
 /// Time limit for a call that needs the store.
@@ -52,20 +52,20 @@ pub struct NodeFunds {
     store: Store,
     /// Reason of the last heartbeat that failed; `None` after one that was answered.
     heartbeat_error: Mutex<Option<String>>,
-    /// Holds the file with the node name.
-    data_folder: PathBuf,
+    /// Folder of the journal.
+    pub node_folder: NodeFolder,
 }
 
 impl NodeFunds {
-    /// Creates the funds of a node whose name is stored in `data`.
+    /// Creates the funds of a node with that folder.
     pub fn new(
         open_calls: Arc<OpenCalls>,
         lease_client: LeaseClient<Store>,
         store: Store,
-        data_folder: PathBuf,
+        node_folder: NodeFolder,
     ) -> Self {
         let (refusals, heartbeat_error) = (RefusalCounts::default(), Mutex::default());
-        Self { open_calls, lease_client, refusals, store, heartbeat_error, data_folder }
+        Self { open_calls, lease_client, refusals, store, heartbeat_error, node_folder }
     }
 
     /// The database.
@@ -276,7 +276,7 @@ impl NodeFunds {
                     "another process uses the name of this node: was its data folder \
                      copied? This one continues under a new name"
                 );
-                if let Err(e) = write_node_name(&self.data_folder, &self.lease_client.node_name()) {
+                if let Err(e) = self.node_folder.write_name(&self.lease_client.node_name()) {
                     tracing::error!("{e}");
                 }
             }
@@ -288,6 +288,13 @@ impl NodeFunds {
     /// Returns the reason why the last heartbeat failed, if it did.
     pub fn heartbeat_error(&self) -> Option<String> {
         self.heartbeat_error.lock().clone()
+    }
+
+    /// Returns the money that running calls do not need, now and with every heartbeat from now on,
+    /// because another process serves new calls.
+    pub async fn hand_over(&self) {
+        self.lease_client.yield_money();
+        self.heartbeat().await;
     }
 
     async fn close_dead_nodes(&self) {
@@ -304,27 +311,6 @@ impl NodeFunds {
             Err(_) => tracing::warn!("leases of dead nodes could not be closed in time"),
         }
     }
-}
-
-/// Returns the name of this node, creating it on first start. It survives restarts, so that the
-/// node finds its leases again.
-pub fn node_name(data_folder: &Path) -> anyhow::Result<String> {
-    let file = data_folder.join("node");
-    if let Ok(name) = std::fs::read_to_string(&file)
-        && !name.trim().is_empty()
-    {
-        return Ok(name.trim().to_owned());
-    }
-    let name = uuid::Uuid::now_v7().to_string();
-    write_node_name(data_folder, &name)?;
-    Ok(name)
-}
-
-/// Writes the node name into the data folder.
-pub fn write_node_name(data_folder: &Path, name: &str) -> anyhow::Result<()> {
-    std::fs::write(data_folder.join("node"), format!("{name}\n")).map_err(|e| {
-        anyhow::anyhow!("the data folder {} cannot be written: {e}", data_folder.display())
-    })
 }
 
 /// Returns the pause after a batch with that many calls, which came within the pause before it.
@@ -362,7 +348,7 @@ mod tests {
         let opened = OpenCalls::open(Arc::clone(&clock), Arc::clone(&disk) as _).unwrap();
         let open_calls = Arc::clone(&opened.book);
         let leases = LeaseClient::open(opened, store.clone(), clock, "node-a").await.unwrap();
-        let funds = NodeFunds::new(Arc::clone(&open_calls), leases, store, PathBuf::new());
+        let funds = NodeFunds::new(Arc::clone(&open_calls), leases, store, NodeFolder::first("".as_ref()));
         let stop = CancellationToken::new();
         let hour = Duration::from_secs(3_600);
         let waits = funds.wait_for_batch(hour, &stop).now_or_never();

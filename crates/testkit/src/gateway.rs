@@ -210,6 +210,10 @@ impl TestGateway {
 fn parse_config(text: &str, given: &LoadOptions) -> Config {
     let config = Config::parse(text, Path::new("test.toml"), given, &|_| None);
     let mut config = config.expect("a good configuration");
+    // No load balancer stands before a test.
+    if !text.contains("linger") {
+        config.linger = std::time::Duration::ZERO;
+    }
     // Tests ask for a state far more often than callers do.
     if !text.contains("free_rpm") {
         config.gate.free_rpm = u32::MAX;

@@ -129,12 +129,37 @@ async fn accept_rollback(config: &Config) -> anyhow::Result<ExitCode> {
 /// Accepts the loss in a damaged file of the journal.
 async fn accept_damage(config: &Config, file: &str) -> anyhow::Result<ExitCode> {
     let accounts = open_accounts(config).await?;
-    let folder = config.data_folder.join("journal");
+    let folder = folder_of_damage(config, file);
     let accepted = accounts.accept_journal_damage(&Actor::Operator, &folder, file).await;
     close_accounts(config, &accounts, false).await?;
     accepted?;
     print_line(&format!("the loss in {file} is accepted; the file stays in {}", folder.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the folder of the journal that has a damaged file of that name, or the first folder.
+fn folder_of_damage(config: &Config, file: &str) -> PathBuf {
+    let has_file = |folder: &PathBuf| {
+        damaged_files(folder).is_ok_and(|files| files.iter().any(|name| name == file))
+    };
+    let mut folders = NodeFolder::existing(&config.data_folder).map(|node| node.journal());
+    let found = folders.find(has_file);
+    found.unwrap_or_else(|| NodeFolder::first(&config.data_folder).journal())
+}
+
+/// Reads all journals of a data folder as one.
+fn inspect_journals(data_folder: &Path) -> anyhow::Result<JournalInspection> {
+    let mut all = JournalInspection::default();
+    for node in NodeFolder::existing(data_folder) {
+        let JournalInspection { settled, open, torn_bytes, damage } =
+            JournalInspection::read(&node.journal(), SystemClock.now())
+                .context("the journal cannot be read")?;
+        all.settled.extend(settled);
+        all.open.extend(open);
+        all.torn_bytes += torn_bytes;
+        all.damage.extend(damage);
+    }
+    Ok(all)
 }
 
 /// Calls of the node's journal that the database lacks. They are no violation: a running gateway
@@ -148,9 +173,7 @@ struct UnpostedCalls {
 
 impl UnpostedCalls {
     async fn find(data_folder: &Path, store: &Store) -> anyhow::Result<Self> {
-        let journal = data_folder.join("journal");
-        let journal = JournalInspection::read(&journal, SystemClock.now())
-            .context("the journal cannot be read")?;
+        let journal = inspect_journals(data_folder)?;
         // The store is asked after the journal was read, so a call posted in between counts as posted.
         let missing = async |calls: Vec<SettledCall>| {
             let mut missing = Vec::new();

@@ -16,6 +16,11 @@ use super::limits::HttpLimits;
 pub enum ShutdownPhase {
     /// Accept requests.
     Serve,
+    /// Another process accepts new connections. Requests on existing ones are served, and each answer
+    /// closes its connection.
+    HandOver,
+    /// New connections are accepted, but are asked to go elsewhere: each answer closes its connection.
+    Linger,
     /// Finish running requests and accept no new ones.
     Drain,
     /// End running requests with an error in their own format.
@@ -47,8 +52,10 @@ impl Connections {
     pub fn phase(&self) -> ShutdownPhase {
         match self.phase.load(Ordering::Acquire) {
             0 => ShutdownPhase::Serve,
-            1 => ShutdownPhase::Drain,
-            2 => ShutdownPhase::End,
+            1 => ShutdownPhase::HandOver,
+            2 => ShutdownPhase::Linger,
+            3 => ShutdownPhase::Drain,
+            4 => ShutdownPhase::End,
             _ => ShutdownPhase::Cut,
         }
     }

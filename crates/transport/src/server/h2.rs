@@ -83,7 +83,7 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
             return Poll::Ready(());
         }
         match connection.phase() {
-            ShutdownPhase::Serve => {}
+            ShutdownPhase::Serve | ShutdownPhase::HandOver | ShutdownPhase::Linger => {}
             ShutdownPhase::Drain | ShutdownPhase::End if closing => {}
             ShutdownPhase::Drain | ShutdownPhase::End => {
                 closing = true;

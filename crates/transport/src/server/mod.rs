@@ -29,6 +29,7 @@ pub use web_socket::{CloseReason, SocketInput, WebSocket, accept_web_socket};
 
 use bytes::BytesMut;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
@@ -54,14 +55,17 @@ pub struct ListenerSettings {
     pub tls: Option<Arc<rustls::ServerConfig>>,
 }
 
-/// Accepts connections for ever. Each one is a task of `tasks` and is counted in `connections`.
+/// Accepts connections until `closing` has ended and none waits to be accepted. Each one is a task of
+/// `tasks` and is counted in `connections`.
 pub async fn accept<H: RequestHandler>(
     listener: TcpListener,
     connections: Arc<Connections>,
     tasks: TaskTracker,
     settings: impl Fn() -> ListenerSettings,
     handler: impl Fn(SocketAddr) -> H,
+    closing: impl Future<Output = ()>,
 ) {
+    let mut closing = pin!(closing);
     let mut logged: Option<Instant> = None;
     let mut should_log = move || {
         let due = logged.is_none_or(|at| at.elapsed() > LOG_INTERVAL);
@@ -71,7 +75,13 @@ pub async fn accept<H: RequestHandler>(
         due
     };
     loop {
-        let (stream, peer) = match listener.accept().await {
+        // In this order, because a connection that is not accepted before the listener closes is reset.
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            () = &mut closing => return,
+        };
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(e) => {
                 // Usually the process is out of file descriptors, and other connections must close
@@ -79,8 +89,10 @@ pub async fn accept<H: RequestHandler>(
                 if should_log() {
                     tracing::warn!("a connection could not be accepted: {e}");
                 }
-                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-                continue;
+                tokio::select! {
+                    () = tokio::time::sleep(ACCEPT_RETRY_DELAY) => continue,
+                    () = &mut closing => return,
+                }
             }
         };
         let ListenerSettings { limits, tls } = settings();

@@ -13,6 +13,7 @@ use clap::Args;
 use config::Config;
 use jiff::Timestamp;
 use ledger::{FileDisk, SettledCall};
+use relay::NodeFolder;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io;
@@ -194,8 +195,10 @@ async fn write_backup(
             let copied = TemporaryDatabase::new(beside(file, ".part-db"))?;
             store.write_copy(&copied.0).await?;
             let copy = Store::open(&copied.url()).await?;
-            let mut added = post_missing(&copy, config, before).await?;
-            added += post_missing(&copy, config, settled_calls(config)?).await?;
+            let mut added = 0;
+            for (node, calls) in before.into_iter().chain(settled_calls(config)?) {
+                added += post_missing(&copy, &node, calls).await?;
+            }
             copy.close().await;
             backup.begin_section(DATABASE)?;
             backup.add_file(&copied.0)?;
@@ -205,8 +208,8 @@ async fn write_backup(
         DatabaseKind::Postgres => {
             let schema = store.dump_tables(&mut TableWriter(&mut backup)).await?;
             // Those that are in the copy already are told apart when it is restored.
-            let mut calls = before;
-            calls.extend(settled_calls(config)?);
+            let found = before.into_iter().chain(settled_calls(config)?);
+            let calls: Vec<SettledCall> = found.flat_map(|(_, calls)| calls).collect();
             backup.begin_section(CALLS)?;
             for SettledCall { entry, .. } in &calls {
                 backup.add(serde_json::to_string(&**entry)?.as_bytes())?;
@@ -255,8 +258,10 @@ pub(super) async fn restore(common: &CommonArgs, args: &RestoreArgs) -> anyhow::
         Some(_) | None => None,
     };
     std::fs::create_dir_all(&config.data_folder)?;
+    let nodes: Vec<NodeFolder> = NodeFolder::existing(&config.data_folder).collect();
     // Also keeps a gateway from starting meanwhile.
-    let _locked = FileDisk::open(&config.data_folder.join("journal")).with_context(|| {
+    let locked = nodes.iter().map(|node| FileDisk::open(&node.journal()));
+    let _locked = locked.collect::<io::Result<Vec<FileDisk>>>().with_context(|| {
         format!("the data folder {} cannot be used", config.data_folder.display())
     })?;
     if let Some(backup) = &backup {
@@ -280,8 +285,11 @@ pub(super) async fn restore(common: &CommonArgs, args: &RestoreArgs) -> anyhow::
         Some(backup) => backup.post_calls(&store).await?,
         None => 0,
     };
-    posted += post_journal(&store, &config).await?;
-    let lost = give_up_lost(&store, &config).await?;
+    let mut lost = 0;
+    for node in &nodes {
+        posted += post_journal(&store, node).await?;
+        lost += give_up_lost(&store, node).await?;
+    }
     let totals = store.lease_totals().await?;
     if !common.json {
         print_line(&format!(

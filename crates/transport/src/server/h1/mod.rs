@@ -47,6 +47,9 @@ use wire::{ReplyBuffer, ServerWire};
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes that are discarded during that time.
 const MAX_LINGER_BYTES: usize = 64 << 20;
+/// Time that a connection may wait for a request during the drain, since its start or its last answer. A
+/// caller that was not told to close it may have sent the next request already.
+const DRAIN_IDLE_TIME: Duration = Duration::from_millis(500);
 /// Probe sent to a half-closed caller before the response has begun. Clients skip interim responses
 /// (RFC 9110, section 15.2).
 const PROBE_HEAD: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -221,8 +224,11 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 }
             }
             connection.register_waker(cx);
-            if connection.phase() != ShutdownPhase::Serve && wire.read.is_empty() {
-                return Poll::Ready(NextHead::Closed);
+            if connection.phase() >= ShutdownPhase::Drain && wire.read.is_empty() {
+                if connection.phase() >= ShutdownPhase::End {
+                    return Poll::Ready(NextHead::Closed);
+                }
+                deadline = deadline.min(begun + DRAIN_IDLE_TIME);
             }
             ready!(timer.poll(cx, deadline));
             if wire.read.is_empty() {
@@ -282,7 +288,10 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             }
             connection.register_waker(cx);
             match connection.phase() {
-                ShutdownPhase::Serve | ShutdownPhase::Drain => {}
+                ShutdownPhase::Serve
+                | ShutdownPhase::HandOver
+                | ShutdownPhase::Linger
+                | ShutdownPhase::Drain => {}
                 ShutdownPhase::End => return Poll::Ready(Some(handler.stopped(&context))),
                 ShutdownPhase::Cut => return Poll::Ready(None),
             }
