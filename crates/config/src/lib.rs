@@ -64,4 +64,4 @@ pub use tasks::TaskLimits;
 pub use telemetry::OtlpTarget;
 pub use units::{UnitError, nearest_word, parse_duration};
 pub use valkey::ValkeySettings;
-pub use watch::watch_config;
+pub use watch::{ReloadStep, watch_config};

@@ -19,8 +19,19 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Time in which a changed file must not change again. Editors write a file in several steps.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
 
-/// Calls `apply` with every new valid configuration, for ever.
-pub async fn watch_config(options: LoadOptions, apply: impl Fn(Config)) {
+/// Step of a reload.
+#[derive(Debug)]
+pub enum ReloadStep {
+    /// The file is read.
+    Begun,
+    /// The new configuration is valid.
+    Loaded(Box<Config>),
+    /// The new configuration is refused, and the last one stays.
+    Refused,
+}
+
+/// Calls `apply` with the steps of every reload, for ever.
+pub async fn watch_config(options: LoadOptions, apply: impl Fn(ReloadStep)) {
     let mut hangup = match signal(SignalKind::hangup()) {
         Ok(hangup) => hangup,
         Err(e) => {
@@ -34,13 +45,15 @@ pub async fn watch_config(options: LoadOptions, apply: impl Fn(Config)) {
             _ = hangup.recv() => {}
             () = next_change(file.as_mut()) => {}
         }
+        apply(ReloadStep::Begun);
         match Config::load(&options) {
             Ok(config) => {
                 tracing::info!("configuration reloaded");
-                apply(config);
+                apply(ReloadStep::Loaded(Box::new(config)));
             }
             Err(why) => {
-                tracing::error!("the new configuration is refused, the last good one stays: {why}")
+                tracing::error!("the new configuration is refused, the last good one stays: {why}");
+                apply(ReloadStep::Refused);
             }
         }
     }

@@ -8,13 +8,8 @@ use api::{ApiState, ImageTasks, StandingCache, StoredAnswers};
 use canon::Micros;
 use config::{BlobStore, Config, StoredEntries};
 use http::HeaderValue;
-use ledger::{
-    Clock, DamagedSpan, FileDisk, LeaseClient, OpenCalls, OpenedJournal, RecoveredCalls,
-    SegmentDamage, SystemClock,
-};
-use relay::{
-    Engine, EngineParts, EnvelopeKeys, FileStore, NodeFunds, RequestIds, node_name, write_node_name,
-};
+use ledger::{Clock, LeaseClient, SystemClock};
+use relay::{Engine, EngineParts, EnvelopeKeys, FileStore, NodeFolder, NodeFunds, RequestIds};
 use std::path::Path;
 use std::sync::Arc;
 use store::{Store, Vault};
@@ -23,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transport::{Connections, ShutdownPhase};
 
+use crate::listeners::ListeningSockets;
+use crate::node_journal::{self, FolderUse, OwnJournal, log_damage};
 use crate::process_limits;
 
 /// Setting that holds the key pepper.
@@ -45,6 +42,10 @@ pub struct App {
     /// Cancelled when the process shall stop. Nothing new is accepted, and running calls may
     /// finish.
     pub stop: CancellationToken,
+    /// Cancelled when another process accepts the connections of this one.
+    pub(crate) handed_over: CancellationToken,
+    /// Sockets that another process may ask for.
+    pub(crate) sockets: ListeningSockets,
     /// Cancelled when running calls must end before the drain timeout.
     pub(crate) end_calls: CancellationToken,
     /// Connections of the metrics listener. They have room of their own, so that callers cannot keep a
@@ -62,40 +63,6 @@ pub struct FirstStart {
     pub key: String,
 }
 
-/// Opens the journal on a thread that may wait for the disk, so that a signal still ends the start.
-async fn open_journal(config: &Config, clock: &Arc<dyn Clock>) -> anyhow::Result<OpenedJournal> {
-    let (folder, clock) = (config.data_folder.clone(), Arc::clone(clock));
-    let opening = tokio::task::spawn_blocking(move || {
-        let disk = FileDisk::open(&folder.join("journal")).map_err(|e| {
-            anyhow::anyhow!("the data folder {} cannot be used: {e}", folder.display())
-        })?;
-        Ok(OpenCalls::open(clock, Arc::new(disk))?)
-    });
-    opening.await?
-}
-
-/// Logs records of the journal that cannot be read.
-fn log_damage(found: &RecoveredCalls) {
-    if found.torn > 0 {
-        tracing::warn!(
-            bytes = found.torn,
-            "{} bytes of the journal were not written completely and were skipped",
-            found.torn
-        );
-    }
-    for SegmentDamage { file, spans, .. } in &found.damage {
-        for DamagedSpan { offset, bytes } in spans {
-            tracing::error!(
-                file,
-                offset,
-                bytes,
-                "the journal is damaged: {bytes} bytes of {file} at byte {offset} cannot be read, and \
-                 the cost of a call may be lost"
-            );
-        }
-    }
-}
-
 impl App {
     /// Opens everything the configuration names. A journal left by a crash is settled first.
     pub async fn open(config: Config) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
@@ -104,18 +71,28 @@ impl App {
 
     /// The same with another clock than that of the machine.
     pub async fn open_with_clock(
-        mut config: Config,
+        config: Config,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
+        Self::open_in_folder(config, clock, FolderUse::Alone).await
+    }
+
+    /// The same, perhaps beside processes that use the data folder until they have drained.
+    pub(crate) async fn open_in_folder(
+        mut config: Config,
+        clock: Arc<dyn Clock>,
+        folder_use: FolderUse,
+    ) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
         let store = open_store(&config).await?;
-        let opened = open_journal(&config, &clock).await?;
+        let journal = node_journal::open_journal(&config, &clock, folder_use).await?;
+        let OwnJournal { node: node_folder, opened } = journal;
         let (book, interrupted) = (Arc::clone(&opened.book), opened.found.interrupted);
         book.start_writer()?;
         book.set_sync_writes(config.sync_every_write);
         log_damage(&opened.found);
-        let name = node_name(&config.data_folder)?;
+        let name = node_folder.node_name()?;
         let teller = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
-        keep_node_name(&config.data_folder, &name, &teller.node_name())?;
+        keep_node_name(&node_folder, &name, &teller.node_name())?;
         teller.set_outage_limit(config.store_outage_grace.into());
         for file in book.damaged_files() {
             tracing::error!(
@@ -131,6 +108,7 @@ impl App {
                  now"
             );
         }
+        node_journal::adopt_journals(&node_folder, &config.data_folder, &store, &clock).await;
         let vault = Arc::new(open_vault(&config, &store));
         let store = store.with_vault(Arc::clone(&vault));
         if vault.is_unset() {
@@ -165,8 +143,7 @@ impl App {
         let limiter = Arc::new(RateLimiter::new(Arc::clone(&clock), shared.transpose()?));
         limiter.refresh(&store).await?;
         let stop = CancellationToken::new();
-        let funds =
-            NodeFunds::new(Arc::clone(&book), teller, store.clone(), config.data_folder.clone());
+        let funds = NodeFunds::new(Arc::clone(&book), teller, store.clone(), node_folder);
         let engine = Arc::new(Engine::new(EngineParts {
             config,
             keys,
@@ -217,6 +194,8 @@ impl App {
             store,
             clock,
             stop,
+            handed_over: CancellationToken::new(),
+            sockets: ListeningSockets::default(),
             end_calls: CancellationToken::new(),
             metrics_connections: Arc::default(),
             background,
@@ -270,6 +249,14 @@ impl App {
         self.metrics_connections.advance(phase);
     }
 
+    /// Leaves new connections and free money to another process.
+    pub(crate) async fn hand_over(&self) {
+        self.engine.funds.hand_over().await;
+        self.advance(ShutdownPhase::HandOver);
+        self.sockets.hand_over();
+        self.handed_over.cancel();
+    }
+
     /// Stops accepting new work.
     pub fn drain(&self) {
         self.advance(ShutdownPhase::Drain);
@@ -306,7 +293,7 @@ pub(crate) async fn open_store(config: &Config) -> anyhow::Result<Store> {
 }
 
 /// Stores the name that a node got because its journal is lost.
-fn keep_node_name(data: &Path, before: &str, now: &str) -> anyhow::Result<()> {
+fn keep_node_name(node: &NodeFolder, before: &str, now: &str) -> anyhow::Result<()> {
     if before == now {
         return Ok(());
     }
@@ -315,7 +302,7 @@ fn keep_node_name(data: &Path, before: &str, now: &str) -> anyhow::Result<()> {
          closed within a minute, and what they paid last stays reserved for a day or until \
          `portunus ledger forget-node {before}`"
     );
-    write_node_name(data, now)
+    node.write_name(now)
 }
 
 fn create_data_folder(data: &Path) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use telemetry::LogExporter;
 
 use crate::app::App;
+use crate::node_journal;
 
 /// Period of reading changed keys, limits and stored configuration.
 const REFRESH_PERIOD: Duration = Duration::from_secs(1);
@@ -50,6 +51,10 @@ impl App {
             app.report_rollbacks();
             crate::cli::report_dropped_logs();
         });
+        self.spawn_periodic(node_journal::ADOPTION_PERIOD, async |app| {
+            let (own, folder) = (&app.engine.funds.node_folder, &app.config().data_folder);
+            node_journal::adopt_journals(own, folder, &app.store, &app.clock).await;
+        });
         let app = Arc::clone(self);
         self.spawn_loop(async move {
             loop {
@@ -73,7 +78,7 @@ impl App {
         self.spawn_loop(Arc::clone(&self.api).run_tasks());
         self.spawn_loop(Arc::clone(&self.api).deliver_webhooks());
         let app = Arc::clone(self);
-        self.spawn_loop(config::watch_config(given, move |config| app.reconfigure(config)));
+        self.spawn_loop(config::watch_config(given, move |step| app.reload(step)));
     }
 
     /// Runs a loop until all calls have ended.

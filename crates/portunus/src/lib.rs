@@ -8,8 +8,13 @@ mod audit_stream;
 mod background;
 pub mod cli;
 mod host;
+mod listeners;
+mod node_journal;
 mod process_limits;
 mod serve;
+mod shutdown;
+mod supervisor;
+mod take_over;
 
 use std::sync::Arc;
 use tokio::net::TcpListener;

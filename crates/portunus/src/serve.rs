@@ -24,6 +24,9 @@ const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time the last sync of the journal may take. Calls that are neither posted nor written by then are
 /// reported.
 const LAST_SYNC_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time in which handshakes that have begun may still end before the listener closes. It need only be
+/// longer than a round trip to a load balancer.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(100);
 /// Connections of the metrics listener. Their descriptors are reserved ones.
 const MAX_METRICS_CONNECTIONS: usize = 32;
 
@@ -61,13 +64,26 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
             "only {most} connections at a time: the limit of open files is too low for {configured}"
         );
     }
+    let closing = Box::pin(listener_closing(Arc::clone(&app)));
     let settings = move || {
         let tls = app.config().tls.clone();
         ListenerSettings { limits: listener_limits(&app, most), tls }
     };
+    api::listen(service, listener, Box::new(settings), closing).await;
+    // Another process may have taken the listener over. Then connections still bring calls until the stop.
+    stop.cancelled().await;
+}
+
+/// Waits until nothing is accepted any more: another process does, or the gateway stops. In the latter
+/// case no handshake begins any more, so that closing the listener resets no connection.
+async fn listener_closing(app: Arc<App>) {
     tokio::select! {
-        () = stop.cancelled() => {}
-        () = api::listen(service, listener, Box::new(settings)) => {}
+        () = app.handed_over.cancelled() => {}
+        () = app.stop.cancelled() => {
+            if app.sockets.refuse_handshakes() {
+                tokio::time::sleep(HANDSHAKE_TIME).await;
+            }
+        }
     }
 }
 
@@ -94,7 +110,7 @@ pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
         ListenerSettings { limits, tls: None }
     };
     let handler = |_| MetricsHandler(Arc::clone(&app.api));
-    accept(listener, connections, tasks, settings, handler).await;
+    accept(listener, connections, tasks, settings, handler, app.handed_over.cancelled()).await;
 }
 
 /// Lets running calls finish within the drain timeout, then ends them with an error, then closes

@@ -9,12 +9,13 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use ledger::{
     Clock as _, DamagedSpan, JournalInspection, LedgerEntry, SegmentDamage, SettledCall,
-    StoreRollback, SystemClock,
+    StoreRollback, SystemClock, damaged_files,
 };
+use relay::NodeFolder;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{EntryFilter, InvariantCheck, Store, StoreError};
 

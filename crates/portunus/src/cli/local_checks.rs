@@ -6,15 +6,16 @@ use admin::{CheckName, HealthCheck};
 use config::Config;
 use futures_util::future::join_all;
 use ledger::{Clock as _, SystemClock};
+use relay::NodeFolder;
 use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 
 /// Checks what can be seen without the network.
 pub(super) fn offline_checks(config: &Config) -> Vec<HealthCheck> {
-    let damaged = ledger::damaged_files(&config.data_folder.join("journal"));
+    let damaged: std::io::Result<Vec<_>> =
+        NodeFolder::existing(&config.data_folder).map(|node| damaged_files(&node)).collect();
     let journal = match damaged {
-        Ok(files) => admin::journal_damage(&files),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => admin::journal_damage(&[]),
+        Ok(files) => admin::journal_damage(&files.concat()),
         Err(e) => HealthCheck::warning(
             CheckName::Journal,
             format!("the journal in {} cannot be read: {e}", config.data_folder.display()),
@@ -30,6 +31,14 @@ pub(super) fn offline_checks(config: &Config) -> Vec<HealthCheck> {
         admin::configuration_check(&config.warnings, &[]),
         admin::descriptor_check(config, None),
     ]
+}
+
+/// Returns the damaged files of a journal; none if there is no journal yet.
+fn damaged_files(node: &NodeFolder) -> std::io::Result<Vec<String>> {
+    match ledger::damaged_files(&node.journal()) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found,
+    }
 }
 
 /// Asks the services that the configuration names. Nothing is changed in them.

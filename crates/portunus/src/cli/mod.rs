@@ -25,6 +25,7 @@ mod users;
 pub(crate) use logs::report_dropped as report_dropped_logs;
 
 use clap::{Parser, Subcommand};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,7 +33,9 @@ use std::time::Duration;
 use common::CommonArgs;
 use config::parse_duration;
 
+use crate::listeners::PassedSockets;
 use crate::process_limits;
+use serve::ServeOptions;
 
 /// A model gateway: one key, four request formats, every model, exact money.
 #[derive(Debug, Parser)]
@@ -43,6 +46,9 @@ struct CliArguments {
     /// Address to listen on if no command is given
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    /// Replace the gateway that runs on this data folder if no command is given
+    #[arg(long)]
+    take_over: bool,
     #[command(subcommand)]
     command: Option<CliCommand>,
 }
@@ -54,6 +60,10 @@ enum CliCommand {
         /// Address to listen on
         #[arg(long, value_name = "ADDR")]
         listen: Option<String>,
+        /// Replace the gateway that runs on this data folder: take its listening sockets, and let it
+        /// finish its calls
+        #[arg(long)]
+        take_over: bool,
     },
     /// Check a configuration and the services it names, without serving it
     Check(check::CheckArgs),
@@ -123,15 +133,17 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::from(e.use_stderr()) * 2);
         }
     };
+    // Before the first thread, because it changes the environment.
+    let passed = PassedSockets::from_environment();
     process_limits::hide_new_files();
     let logs = logs::start();
     output::log_panics();
-    let code = run_to_end(arguments);
+    let code = run_to_end(arguments, passed);
     output::finish_logs(logs);
     code
 }
 
-fn run_to_end(arguments: CliArguments) -> ExitCode {
+fn run_to_end(arguments: CliArguments, passed: io::Result<PassedSockets>) -> ExitCode {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return exit_with_error("TLS cannot be set up");
     }
@@ -139,7 +151,7 @@ fn run_to_end(arguments: CliArguments) -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return exit_with_error(&format!("no threads can be started: {e}")),
     };
-    let code = match runtime.block_on(run(arguments)) {
+    let code = match runtime.block_on(run(arguments, passed)) {
         Ok(code) => code,
         Err(e) => exit_with_error(&format!("{e:#}")),
     };
@@ -148,10 +160,17 @@ fn run_to_end(arguments: CliArguments) -> ExitCode {
     code
 }
 
-async fn run(arguments: CliArguments) -> anyhow::Result<ExitCode> {
-    let CliArguments { common, listen, command } = arguments;
-    match command.unwrap_or(CliCommand::Serve { listen: None }) {
-        CliCommand::Serve { listen: own } => serve::serve(&common, own.or(listen)).await,
+async fn run(
+    arguments: CliArguments,
+    passed: io::Result<PassedSockets>,
+) -> anyhow::Result<ExitCode> {
+    let CliArguments { common, listen, take_over, command } = arguments;
+    match command.unwrap_or(CliCommand::Serve { listen: None, take_over: false }) {
+        CliCommand::Serve { listen: own, take_over: by_command } => {
+            let take_over = take_over || by_command;
+            let start = ServeOptions { listen: own.or(listen), take_over, passed };
+            serve::serve(&common, start).await
+        }
         CliCommand::Check(args) => check::check(&common, &args).await,
         CliCommand::Doctor(args) => doctor::run(&common, &args).await,
         CliCommand::Keys(command) => keys::run(&common, command).await,

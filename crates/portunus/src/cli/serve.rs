@@ -1,44 +1,72 @@
 //! `portunus serve`.
 
 use anyhow::Context as _;
+use ledger::SystemClock;
+use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::common::CommonArgs;
 use super::output::print_text;
 use crate::app::{App, FirstStart};
+use crate::listeners::{ListenerRole, PassedSockets};
+use crate::node_journal::FolderUse;
+use crate::shutdown::{StopSignals, stop_on_signal};
+use crate::supervisor::{self, SupervisorNews};
+use crate::take_over;
 use config::Config;
 
 /// Number of the signal for a file beyond its limit (`ulimit -f`).
 const SIGXFSZ: i32 = 25;
 
-pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow::Result<ExitCode> {
+/// Start options of the command line.
+pub(super) struct ServeOptions {
+    /// Address to listen on.
+    pub(super) listen: Option<String>,
+    /// True to replace a process that runs on the same data folder.
+    pub(super) take_over: bool,
+    /// Sockets of the service manager.
+    pub(super) passed: io::Result<PassedSockets>,
+}
+
+pub(super) async fn serve(
+    common: &CommonArgs,
+    start: ServeOptions,
+) -> anyhow::Result<ExitCode> {
     // Signal handlers are installed first: a supervisor may stop a gateway that is still starting.
-    let mut terminate =
-        signal(SignalKind::terminate()).context("signal handlers cannot be installed")?;
-    let mut interrupt =
-        signal(SignalKind::interrupt()).context("signal handlers cannot be installed")?;
+    let mut signals = StopSignals::install().context("signal handlers cannot be installed")?;
     // Without a handler, a file that exceeds its limit would end the process. With one, the write
     // fails.
     let _file_limit =
         signal(SignalKind::from_raw(SIGXFSZ)).context("signal handlers cannot be installed")?;
+    let ServeOptions { listen, take_over, passed } = start;
     let options = common.load_options(listen);
     let mut config = Config::load(&options)?;
+    let mut passed = passed.context("the sockets of the service manager cannot be used")?;
+    let mut running = match take_over {
+        true => take_over::request(&config.data_folder).await?,
+        false => None,
+    };
+    let handed = running.as_mut().map(|old| std::mem::take(&mut old.handed)).unwrap_or_default();
+    passed.add(handed.sockets);
     let address = config.listen_address;
-    let listener = TcpListener::bind(address).await.map_err(|e| match e.kind() {
-        std::io::ErrorKind::AddrInUse => anyhow::anyhow!(
-            "port {} is in use; stop what uses it or choose another with --listen {}:PORT",
-            address.port(),
-            address.ip()
-        ),
-        _ => {
-            anyhow::anyhow!("cannot listen on {address}: {e}; choose another address with --listen")
+    let others: Vec<SocketAddr> = config.metrics_address.into_iter().collect();
+    let api = passed.listen(ListenerRole::Api, address, &others).await.map_err(|e| {
+        match e.kind() {
+            io::ErrorKind::AddrInUse => anyhow::anyhow!(
+                "port {} is in use; stop what uses it or choose another with --listen {}:PORT",
+                address.port(),
+                address.ip()
+            ),
+            _ => anyhow::anyhow!(
+                "cannot listen on {address}: {e}; choose another address with --listen"
+            ),
         }
     })?;
     // Port 0 lets the system choose, so the address is known only after binding.
-    let bound = listener.local_addr()?;
+    let bound = api.listener.local_addr()?;
     if address.port() == 0 {
         config.public_url = config.public_url.replace(&address.to_string(), &bound.to_string());
     }
@@ -47,28 +75,46 @@ pub(super) async fn serve(common: &CommonArgs, listen: Option<String>) -> anyhow
     }
     let metrics = match config.metrics_address {
         Some(address) => Some(
-            TcpListener::bind(address)
+            passed
+                .listen(ListenerRole::Metrics, address, &[bound])
                 .await
                 .with_context(|| format!("server.metrics: cannot listen on {address}"))?,
         ),
         None => None,
     };
+    // Sockets that the configuration does not name are closed here, and no process listens on them
+    // after a take-over.
+    drop(passed);
+    let data_folder = config.data_folder.clone();
+    let folder_use = if take_over { FolderUse::WithOthers } else { FolderUse::Alone };
     // A signal ends the opening, which can wait for a database. Nothing is served yet, and a crash
     // at this point does no harm either.
     let (app, first) = tokio::select! {
-        opened = App::open(config) => opened?,
-        _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
-        _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+        opened = App::open_in_folder(config, Arc::new(SystemClock), folder_use) => opened?,
+        _ = signals.next() => return Ok(ExitCode::SUCCESS),
     };
-    if let Some(listener) = metrics {
-        app.spawn_loop(crate::serve::serve_metrics(Arc::clone(&app), listener));
+    app.sockets.add(ListenerRole::Api, &api)?;
+    if let Some(metrics) = metrics {
+        app.sockets.add(ListenerRole::Metrics, &metrics)?;
+        app.spawn_loop(crate::serve::serve_metrics(Arc::clone(&app), metrics.listener));
+    }
+    if let Some(old) = running {
+        old.commit().await;
+    }
+    match take_over::bind(&data_folder) {
+        Ok(waiting) => app.spawn_loop(take_over::serve(Arc::clone(&app), waiting)),
+        Err(e) => tracing::warn!("no process can take over from this one: {e}"),
     }
     // It ends with the process, because a signal must work until then.
-    let signals = stop_on_signal(Arc::clone(&app), terminate, interrupt);
+    let stopping = stop_on_signal(Arc::clone(&app), signals);
     print_text(welcome_text(&app, first.as_ref()).await?);
+    app.tell_supervisor(SupervisorNews::Ready);
+    if let Some(period) = supervisor::watchdog_period().or(handed.watchdog) {
+        app.start_watchdog(period);
+    }
     tokio::select! {
-        ended = crate::run(app, listener, options) => ended?,
-        () = signals => {}
+        ended = crate::run(app, api.listener, options) => ended?,
+        () = stopping => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,27 +153,4 @@ async fn welcome_text(app: &App, first: Option<&FirstStart>) -> anyhow::Result<S
     }
     lines.push(String::new());
     Ok(lines.into_iter().map(|line| line + "\n").collect())
-}
-
-/// Stops on signals. The first one drains, the second one ends running calls, the third one exits
-/// at once.
-async fn stop_on_signal(app: Arc<App>, mut terminate: Signal, mut interrupt: Signal) {
-    for count in 0.. {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        match count {
-            0 => {
-                tracing::info!("stopping: running calls may finish; a second signal ends them");
-                app.drain();
-                app.stop.cancel();
-            }
-            1 => {
-                tracing::warn!("stopping now: running calls are ended");
-                app.end_calls.cancel();
-            }
-            _ => std::process::exit(1),
-        }
-    }
 }

@@ -1,0 +1,199 @@
+//! Listening sockets: new ones, those that a service manager or another process passed on, and those
+//! that this process passes on.
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::os::fd::AsFd as _;
+use tokio::net::TcpListener;
+
+/// Purpose of a listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ListenerRole {
+    /// Calls, administration and pages.
+    Api,
+    /// Metrics without a key.
+    Metrics,
+}
+
+/// A listening socket that another process may use too.
+#[derive(Debug)]
+pub(crate) struct SharedSocket {
+    /// `None` if the service manager passed it, which does not know of roles.
+    pub(crate) role: Option<ListenerRole>,
+    /// True if a service manager keeps it open when this process ends.
+    pub(crate) is_kept: bool,
+    pub(crate) socket: StdListener,
+}
+
+/// A socket to accept connections on.
+#[derive(Debug)]
+pub(crate) struct BoundListener {
+    pub(crate) listener: TcpListener,
+    pub(crate) is_kept: bool,
+}
+
+/// Sockets that this process got from another one and does not use yet.
+#[derive(Debug, Default)]
+pub(crate) struct PassedSockets(Vec<SharedSocket>);
+
+impl PassedSockets {
+    /// Takes the sockets of the service manager (`sd_listen_fds(3)`,
+    /// <https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html>). It changes the
+    /// environment, so it must be called before any thread is started.
+    pub(crate) fn from_environment() -> io::Result<Self> {
+        let mut passed = listenfd::ListenFd::from_env();
+        let mut sockets = Vec::new();
+        for index in 0..passed.len() {
+            let socket = passed.take_tcp_listener(index)?;
+            sockets.extend(socket.map(|socket| SharedSocket { role: None, is_kept: true, socket }));
+        }
+        Ok(Self(sockets))
+    }
+
+    /// Adds the sockets of another process. They come first, because it uses them now.
+    pub(crate) fn add(&mut self, sockets: Vec<SharedSocket>) {
+        self.0.splice(..0, sockets);
+    }
+
+    /// Returns the passed socket of that role and address, or a new one.
+    pub(crate) async fn listen(
+        &mut self,
+        role: ListenerRole,
+        address: SocketAddr,
+        others: &[SocketAddr],
+    ) -> io::Result<BoundListener> {
+        let fits = |one: &SharedSocket| fits(one, role, address, others);
+        let Some(place) = self.0.iter().position(fits) else {
+            let listener = TcpListener::bind(address).await?;
+            return Ok(BoundListener { listener, is_kept: false });
+        };
+        let SharedSocket { is_kept, socket, .. } = self.0.remove(place);
+        socket.set_nonblocking(true)?;
+        Ok(BoundListener { listener: TcpListener::from_std(socket)?, is_kept })
+    }
+}
+
+/// Returns true if a passed socket is the one for that role and address. The service manager's choice of
+/// an address counts more than that of the configuration, unless it is the address of another listener.
+fn fits(
+    passed: &SharedSocket,
+    role: ListenerRole,
+    address: SocketAddr,
+    others: &[SocketAddr],
+) -> bool {
+    let Ok(bound) = passed.socket.local_addr() else { return false };
+    let is_address = bound == address || (address.port() == 0 && bound.ip() == address.ip());
+    match passed.role {
+        Some(known) if known != role => false,
+        Some(_) => is_address || passed.is_kept,
+        None => is_address || (role == ListenerRole::Api && !others.contains(&bound)),
+    }
+}
+
+/// Sockets of this process, for another one that takes over.
+#[derive(Debug, Default)]
+pub(crate) struct ListeningSockets(Mutex<Vec<SharedSocket>>);
+
+impl ListeningSockets {
+    /// Adds a socket on which this process accepts connections.
+    pub(crate) fn add(&self, role: ListenerRole, bound: &BoundListener) -> io::Result<()> {
+        let BoundListener { listener, is_kept } = bound;
+        let socket = StdListener::from(listener.as_fd().try_clone_to_owned()?);
+        self.0.lock().push(SharedSocket { role: Some(role), is_kept: *is_kept, socket });
+        Ok(())
+    }
+
+    /// Returns copies of all sockets; none after the listeners were closed.
+    pub(crate) fn copies(&self) -> io::Result<Vec<SharedSocket>> {
+        let copy = |one: &SharedSocket| {
+            let SharedSocket { role, is_kept, socket } = one;
+            socket.try_clone().map(|socket| SharedSocket { role: *role, is_kept: *is_kept, socket })
+        };
+        self.0.lock().iter().map(copy).collect()
+    }
+
+    /// Closes the copies, because another process has the sockets.
+    pub(crate) fn hand_over(&self) {
+        self.0.lock().clear();
+    }
+
+    /// Lets no handshake of the API begin any more, and closes the copies. Returns false if the kernel
+    /// cannot do this, or need not, because the service manager keeps the socket.
+    pub(crate) fn refuse_handshakes(&self) -> bool {
+        let sockets = std::mem::take(&mut *self.0.lock());
+        let of_api = sockets.iter().filter(|one| one.role == Some(ListenerRole::Api));
+        of_api.filter(|one| !one.is_kept && drop_syn(&one.socket).is_ok()).count() > 0
+    }
+}
+
+/// Lets the kernel ignore packets that begin a handshake. Callers send them again after a second and
+/// are refused then, while handshakes that have begun can end. A listener that is closed resets
+/// connections that were established between the last `accept` and its end.
+#[cfg(target_os = "linux")]
+fn drop_syn(socket: &StdListener) -> io::Result<()> {
+    use socket2::{SockFilter, SockRef};
+    // Classic BPF (<https://www.kernel.org/doc/html/latest/networking/filter.html>). The packet begins
+    // with the TCP header, whose flags are byte 13 (RFC 9293, section 3.1).
+    const LOAD_BYTE: u16 = 0x30;
+    const JUMP_IF_SET: u16 = 0x45;
+    const RETURN: u16 = 0x06;
+    const FLAGS_OFFSET: u32 = 13;
+    const SYN: u32 = 0x02;
+    let filter = [
+        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS_OFFSET),
+        SockFilter::new(JUMP_IF_SET, 0, 1, SYN),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ];
+    SockRef::from(socket).attach_filter(&filter)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn drop_syn(_: &StdListener) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    fn passed(role: Option<ListenerRole>, is_kept: bool) -> SharedSocket {
+        let socket = StdListener::bind("127.0.0.1:0").unwrap();
+        SharedSocket { role, is_kept, socket }
+    }
+
+    #[test]
+    fn passed_sockets_are_found_by_role_and_address() {
+        use ListenerRole::{Api, Metrics};
+        let elsewhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        let any_port: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let own = passed(Some(Api), false);
+        let address = own.socket.local_addr().unwrap();
+        assert!(fits(&own, Api, address, &[]) && fits(&own, Api, any_port, &[]));
+        assert!(!fits(&own, Metrics, address, &[]) && !fits(&own, Api, elsewhere, &[]));
+        assert!(fits(&passed(Some(Api), true), Api, elsewhere, &[]));
+        let manager = passed(None, true);
+        let address = manager.socket.local_addr().unwrap();
+        assert!(fits(&manager, Api, elsewhere, &[]) && fits(&manager, Metrics, address, &[]));
+        assert!(!fits(&manager, Api, elsewhere, &[address]));
+        assert!(!fits(&manager, Metrics, elsewhere, &[]));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn begun_handshakes_end_and_no_new_one_begins() {
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let before = TcpStream::connect(address).unwrap();
+        drop_syn(&listener).unwrap();
+        assert!(TcpStream::connect_timeout(&address, Duration::from_millis(100)).is_err());
+        let (accepted, peer) = listener.accept().unwrap();
+        assert_eq!(peer, before.local_addr().unwrap());
+        drop((accepted, listener));
+    }
+}
