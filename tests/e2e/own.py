@@ -21,6 +21,11 @@ def create_key(folder):
     return json.loads(subprocess.check_output([os.environ["GATEWAY_BINARY"], *create]))["key"]
 
 
+def environment():
+    """That of a gateway without a load balancer before it, so that it ends at once."""
+    return {**os.environ, "PORTUNUS_SERVER_LINGER": "0s"}
+
+
 @contextmanager
 def gateway(folder, text):
     """Starts one in that folder, and checks that it ends well when it is asked to."""
@@ -32,7 +37,7 @@ def gateway(folder, text):
     listen = url.removeprefix("http://")
     serve = [binary, "serve", "--config", config, "--listen", listen, "--data", folder]
     with open(folder / "log", "w") as log:
-        process = subprocess.Popen(serve, stdout=log, stderr=log)
+        process = subprocess.Popen(serve, stdout=log, stderr=log, env=environment())
     try:
         ready(url, process, folder / "log")
         yield SimpleNamespace(url=url, key=key, log=folder / "log")

@@ -55,10 +55,7 @@ pub(crate) async fn open_journal(
 
 /// Locks a journal of a data folder: the first one if no other process may use the folder, otherwise
 /// the first that is free.
-fn lock_journal(
-    data_folder: &Path,
-    folder_use: FolderUse,
-) -> io::Result<(NodeFolder, FileDisk)> {
+fn lock_journal(data_folder: &Path, folder_use: FolderUse) -> io::Result<(NodeFolder, FileDisk)> {
     match folder_use {
         FolderUse::Alone => {
             let node = NodeFolder::first(data_folder);

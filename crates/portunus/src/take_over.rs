@@ -88,7 +88,9 @@ pub(crate) async fn request(data_folder: &Path) -> anyhow::Result<Option<TakeOve
     let mut stream = match UnixStream::connect(path.join(SOCKET_FILE)).await {
         Ok(stream) => stream,
         // A process that was killed leaves its socket, on which nobody listens.
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+        Err(e)
+            if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
+        {
             return Ok(None);
         }
         Err(e) => return Err(e).context("the running process cannot be reached"),

@@ -348,7 +348,8 @@ mod tests {
         let opened = OpenCalls::open(Arc::clone(&clock), Arc::clone(&disk) as _).unwrap();
         let open_calls = Arc::clone(&opened.book);
         let leases = LeaseClient::open(opened, store.clone(), clock, "node-a").await.unwrap();
-        let funds = NodeFunds::new(Arc::clone(&open_calls), leases, store, NodeFolder::first("".as_ref()));
+        let funds =
+            NodeFunds::new(Arc::clone(&open_calls), leases, store, NodeFolder::first("".as_ref()));
         let stop = CancellationToken::new();
         let hour = Duration::from_secs(3_600);
         let waits = funds.wait_for_batch(hour, &stop).now_or_never();

@@ -65,6 +65,8 @@ impl Binary {
     /// Returns the command of a gateway on that data folder.
     pub(crate) fn serve(&self, address: SocketAddr, data: &Path, config: Option<&Path>) -> Command {
         let mut command = self.command();
+        // No load balancer stands before it.
+        command.env("PORTUNUS_SERVER_LINGER", "0s");
         command.args(["serve", "--listen", &address.to_string(), "--data"]).arg(data);
         if let Some(config) = config {
             command.arg("--config").arg(config);

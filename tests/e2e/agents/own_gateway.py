@@ -29,7 +29,9 @@ class RestartedGateway:
         serve = [self.binary, "serve", "--config", config, "--listen", listen, "--data", self.folder]
         log = self.folder / "log"
         with open(log, "a") as file:
-            self.process = subprocess.Popen(serve, stdout=file, stderr=file)
+            self.process = subprocess.Popen(
+                serve, stdout=file, stderr=file, env=own.environment()
+            )
         own.ready(self.url, self.process, log)
 
     def restart(self):

@@ -31,10 +31,7 @@ pub(super) struct ServeOptions {
     pub(super) passed: io::Result<PassedSockets>,
 }
 
-pub(super) async fn serve(
-    common: &CommonArgs,
-    start: ServeOptions,
-) -> anyhow::Result<ExitCode> {
+pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::Result<ExitCode> {
     // Signal handlers are installed first: a supervisor may stop a gateway that is still starting.
     let mut signals = StopSignals::install().context("signal handlers cannot be installed")?;
     // Without a handler, a file that exceeds its limit would end the process. With one, the write
@@ -53,8 +50,8 @@ pub(super) async fn serve(
     passed.add(handed.sockets);
     let address = config.listen_address;
     let others: Vec<SocketAddr> = config.metrics_address.into_iter().collect();
-    let api = passed.listen(ListenerRole::Api, address, &others).await.map_err(|e| {
-        match e.kind() {
+    let api =
+        passed.listen(ListenerRole::Api, address, &others).await.map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => anyhow::anyhow!(
                 "port {} is in use; stop what uses it or choose another with --listen {}:PORT",
                 address.port(),
@@ -63,8 +60,7 @@ pub(super) async fn serve(
             _ => anyhow::anyhow!(
                 "cannot listen on {address}: {e}; choose another address with --listen"
             ),
-        }
-    })?;
+        })?;
     // Port 0 lets the system choose, so the address is known only after binding.
     let bound = api.listener.local_addr()?;
     if address.port() == 0 {

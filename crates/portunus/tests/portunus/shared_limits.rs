@@ -127,7 +127,8 @@ impl Nodes {
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_portunus"));
-        command.current_dir(&self.folder.0).env_clear().args(["--config", "gateway.toml"]);
+        command.current_dir(&self.folder.0).env_clear().env("PORTUNUS_SERVER_LINGER", "0s");
+        command.args(["--config", "gateway.toml"]);
         command
     }
 

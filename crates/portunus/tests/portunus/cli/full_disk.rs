@@ -37,6 +37,7 @@ pub(super) fn start(folder: &Folder) -> (Child, LogLines, String) {
         .args(["-c", script, env!("CARGO_BIN_EXE_portunus")])
         .current_dir(&folder.0)
         .env_clear()
+        .env("PORTUNUS_SERVER_LINGER", "0s")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

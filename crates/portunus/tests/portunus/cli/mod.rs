@@ -48,7 +48,7 @@ impl Drop for Folder {
 
 fn program(folder: &Folder) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portunus"));
-    command.current_dir(&folder.0).env_clear();
+    command.current_dir(&folder.0).env_clear().env("PORTUNUS_SERVER_LINGER", "0s");
     command
 }
 

@@ -17,6 +17,7 @@ fn start(folder: &Folder, first: &str) -> (Child, String) {
         .args(["-c", &script, env!("CARGO_BIN_EXE_portunus")])
         .current_dir(&folder.0)
         .env_clear()
+        .env("PORTUNUS_SERVER_LINGER", "0s")
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()

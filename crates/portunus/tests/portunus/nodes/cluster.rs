@@ -111,7 +111,7 @@ price = {{ input = "10", output = "100" }}
 
     fn program(&self, data: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_portunus"));
-        command.current_dir(&self.folder).env_clear();
+        command.current_dir(&self.folder).env_clear().env("PORTUNUS_SERVER_LINGER", "0s");
         command.args(["--config", "p.toml", "--data", data, "--json"]);
         command
     }
@@ -121,7 +121,7 @@ price = {{ input = "10", output = "100" }}
         const SCRIPT: &str = "trap '' XFSZ; ulimit -f 24; exec \"$0\" \"$@\"";
         let program = self.program(data);
         let mut command = Command::new("sh");
-        command.current_dir(&self.folder).env_clear();
+        command.current_dir(&self.folder).env_clear().env("PORTUNUS_SERVER_LINGER", "0s");
         command.args(["-c", SCRIPT]).arg(program.get_program()).args(program.get_args());
         command
     }

@@ -170,7 +170,7 @@ impl GatewayProcess {
 
     fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_portunus"));
-        command.current_dir(&self.folder).env_clear();
+        command.current_dir(&self.folder).env_clear().env("PORTUNUS_SERVER_LINGER", "0s");
         command.args(["--config", "p.toml", "--data", &self.data, "--json"]);
         command
     }
