@@ -53,6 +53,7 @@ mod playground;
 mod provider_caches;
 mod provider_objects;
 mod providers;
+mod restart;
 mod routes;
 #[cfg(feature = "node-tests")]
 mod shared_limits;

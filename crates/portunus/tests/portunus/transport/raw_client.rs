@@ -48,7 +48,11 @@ impl Caller {
     }
 
     pub(crate) async fn at(address: &str) -> Self {
-        Self { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
+        Self::over(TcpStream::connect(address).await.unwrap())
+    }
+
+    pub(crate) fn over(stream: TcpStream) -> Self {
+        Self { stream, read: Vec::new() }
     }
 
     /// Sends bytes; that the other end has closed already is no failure here.
