@@ -93,18 +93,20 @@ pub(super) fn run() -> Result<()> {
 }
 
 /// Runs the tests with several gateways on one database. Each test starts and breaks its own Valkey
-/// and S3 server.
+/// and S3 server, and one puts nginx before two gateways.
 pub(super) fn run_nodes() -> Result<()> {
     let valkey = tools::valkey()?;
     let python = tools::python("s3", &workspace::root().join("tests/s3/requirements.txt"))?;
+    let nginx = tools::nginx()?;
     let postgres = Postgres::start()?;
     let test = |arguments: &[&str]| {
         let mut tests = cargo(&["test", "--workspace", "--features", "portunus/node-tests"]);
         tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", &valkey);
         tests.env("PORTUNUS_TEST_S3", python.with_file_name("moto_server"));
+        tests.env("PORTUNUS_TEST_NGINX", &nginx);
         tools::run(tests.args(arguments))
     };
-    let tested = test(&["--test", "portunus", "--", "nodes::", "shared_limits::", "tasks::"])
+    let tested = test(&["--test", "portunus", "--", "nodes::", "shared_limits::", "tasks::", "balancer::"])
         .and_then(|()| test(&["--test", "statements"]));
     postgres.end(tested)
 }

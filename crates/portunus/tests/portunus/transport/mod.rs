@@ -9,7 +9,7 @@ mod h2;
 mod heavy_work;
 mod kept_alive;
 mod limits;
-mod raw_client;
+pub(crate) mod raw_client;
 mod signals;
 mod slow_callers;
 mod streams;

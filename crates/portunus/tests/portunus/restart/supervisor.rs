@@ -1,0 +1,110 @@
+//! systemd: sockets that it passes, and the news it wants to hear.
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::{Site, free_address, readiness};
+
+/// Longer than any news takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+struct Manager {
+    socket: UnixDatagram,
+    path: String,
+}
+
+impl Manager {
+    fn new(site: &Site) -> Self {
+        let path = site.folder.join("notify").display().to_string();
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        Self { socket, path }
+    }
+
+    /// Waits for a message with that line, and returns it.
+    fn wait_for(&self, line: &str) -> String {
+        loop {
+            let mut bytes = [0; 1_024];
+            let length = self.socket.recv(&mut bytes).unwrap();
+            let message = String::from_utf8(bytes[..length].to_vec()).unwrap();
+            if message.lines().any(|one| one == line) {
+                return message;
+            }
+        }
+    }
+
+    fn program(&self, site: &Site) -> Command {
+        let mut command = site.program("data");
+        command.env("NOTIFY_SOCKET", &self.path).env("WATCHDOG_USEC", "200000");
+        command
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_manager_hears_of_every_state() {
+    let site = Site::new("0s", "").await;
+    let manager = Manager::new(&site);
+    let old = site.start_command(manager.program(&site), &free_address(), &[]);
+    manager.wait_for("READY=1");
+    manager.wait_for("WATCHDOG=1");
+    old.signal("-HUP");
+    let reloading = manager.wait_for("RELOADING=1");
+    assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    manager.wait_for("READY=1");
+    std::fs::write(site.folder.join("p.toml"), "[server]\nlisten = 7\n").unwrap();
+    old.signal("-HUP");
+    manager.wait_for("RELOADING=1");
+    manager.wait_for("READY=1");
+    std::fs::write(site.folder.join("p.toml"), "[server]\nlinger = \"0s\"\n").unwrap();
+    let new = site.start_command(manager.program(&site), &old.address.clone(), &["--take-over"]);
+    manager.wait_for(&format!("MAINPID={}", new.id()));
+    manager.wait_for("READY=1");
+    assert_eq!(old.ended().await, Some(0));
+    new.signal("-TERM");
+    // The end of the old process is not the end of the service.
+    manager.wait_for("STOPPING=1");
+    assert_eq!(new.ended().await, Some(0));
+}
+
+/// Passes the socket as descriptor 3, as a service manager does.
+fn activated(site: &Site, socket: &TcpListener) -> Command {
+    let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
+    let program = site.program("data");
+    let mut command = Command::new("sh");
+    command.current_dir(&site.folder).env_clear().args(["-c", script]);
+    command.arg(program.get_program()).args(program.get_args());
+    let passed = socket.try_clone().unwrap();
+    fcntl_setfd(&passed, FdFlags::empty()).unwrap();
+    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(passed)));
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_passed_socket_is_served_and_keeps_connections_between_two_processes() {
+    let site = Site::new("0s", "").await;
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    // The service manager chooses the address.
+    let first = site.start_command(activated(&site, &socket), &free_address(), &[]);
+    assert_eq!(readiness(&address).await, Some(200));
+    first.signal("-TERM");
+    assert_eq!(first.ended().await, Some(0));
+    let waiting = tokio::spawn({
+        let address = address.clone();
+        async move { readiness(&address).await }
+    });
+    let second = site.start_command(activated(&site, &socket), &free_address(), &[]);
+    assert_eq!(waiting.await.unwrap(), Some(200));
+    // A successor gets it too, and leaves it as it is.
+    let third = site.start("data", &free_address(), &["--take-over"]);
+    assert_eq!(second.ended().await, Some(0));
+    assert_eq!(readiness(&address).await, Some(200));
+    third.signal("-TERM");
+    assert_eq!(third.ended().await, Some(0));
+    let fourth = site.start_command(activated(&site, &socket), &free_address(), &[]);
+    assert_eq!(readiness(&address).await, Some(200));
+    drop(fourth);
+}
