@@ -51,7 +51,8 @@ impl Drop for Nginx {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolling_restart_behind_nginx_fails_no_call() {
-    let program = std::env::var("PORTUNUS_TEST_NGINX").expect("PORTUNUS_TEST_NGINX must name nginx");
+    let program =
+        std::env::var("PORTUNUS_TEST_NGINX").expect("PORTUNUS_TEST_NGINX must name nginx");
     let site = Site::new("500ms", "").await;
     let key = site.key(&["--unlimited"]);
     let addresses = [free_address(), free_address()];

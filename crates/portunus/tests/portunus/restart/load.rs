@@ -38,6 +38,8 @@ struct LoadState {
     stops: AtomicBool,
     begun: AtomicUsize,
     retried: AtomicUsize,
+    /// Calls of each worker that are done.
+    done: [AtomicUsize; WORKERS],
     ids: Mutex<Vec<String>>,
     failures: Mutex<Vec<String>>,
 }
@@ -78,6 +80,16 @@ impl Load {
             let failures = self.state.failures.lock().clone();
             assert!(failures.is_empty(), "{failures:#?}");
             self.state.ids.lock().len() >= target
+        })
+        .await;
+    }
+
+    /// Waits until each caller has got so many more answers.
+    pub(super) async fn each_more(&self, count: usize) {
+        let now = || self.state.done.each_ref().map(|done| done.load(Ordering::Relaxed));
+        let before = now();
+        until("each caller is answered", async || {
+            now().iter().zip(before).all(|(now, before)| *now >= before + count)
         })
         .await;
     }
@@ -138,8 +150,12 @@ impl Worker {
             }
             match outcome {
                 Ok(id) => state.ids.lock().push(id),
-                Err(why) => state.failures.lock().push(format!("call {place}: {why}")),
+                Err(why) => {
+                    state.failures.lock().push(format!("call {place}: {why}"));
+                    return;
+                }
             }
+            state.done[number].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -168,7 +184,8 @@ impl Worker {
 /// Returns the id of a call whose answer is complete.
 fn checked(answer: &Answer, stream: bool) -> Result<String, String> {
     let text = answer.text();
-    let is_complete = if stream { text.contains("data: [DONE]") } else { text.contains("\"usage\"") };
+    let is_complete =
+        if stream { text.contains("data: [DONE]") } else { text.contains("\"usage\"") };
     if answer.status != 200 || !is_complete {
         return Err(format!("{} {text}", answer.head));
     }
