@@ -1,7 +1,7 @@
 //! systemd: sockets that it passes, and the news it wants to hear.
 
-use rustix::io::{FdFlags, fcntl_setfd};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -76,9 +76,7 @@ fn activated(site: &Site, socket: &TcpListener) -> Command {
     let mut command = Command::new("sh");
     command.current_dir(&site.folder).env_clear().args(["-c", script]);
     command.arg(program.get_program()).args(program.get_args());
-    let passed = socket.try_clone().unwrap();
-    fcntl_setfd(&passed, FdFlags::empty()).unwrap();
-    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(passed)));
+    command.stdin(Stdio::from(OwnedFd::from(socket.try_clone().unwrap())));
     command
 }
 
