@@ -120,15 +120,19 @@ impl Admin {
         }
     }
 
-    /// Installs a configuration that was read from the file, with the stored one laid over it.
-    pub fn replace_config(&self, mut config: Config) {
+    /// Installs a configuration that was read from the file, with the stored one laid over it. Returns false
+    /// if it is refused.
+    pub fn replace_config(&self, mut config: Config) -> bool {
+        let mut is_good = true;
         self.install_config(|_, stored| match config.overlay(stored) {
             Ok(()) => Some(config),
             Err(why) => {
                 tracing::error!("the new configuration is refused, the last good one stays: {why}");
+                is_good = false;
                 None
             }
         });
+        is_good
     }
 
     /// Applies changes, audits them and installs the result. Returns false if the store has a later

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use transport::{RequestHandler, RequestHead, ServerReply, ServerRequest};
 
 use crate::head_facts::HeadFacts;
-use crate::health::{ReportDetail, alive, metrics_text, readiness};
+use crate::health::{ReportDetail, alive, readiness};
+use crate::metrics::metrics_text;
 use crate::serve::ApiService;
 use crate::state::ApiState;
 
@@ -61,14 +62,20 @@ impl RequestHandler for ApiHandler {
             Ok(reply) => reply,
             Err(_) => {
                 let error = ApiError::internal("a request panicked");
+                self.api.state().engine.metrics.record_error(error.kind());
                 facts.format.to_response(&error, &id.0).into()
             }
         };
+        self.api.state().engine.metrics.record_response(reply.status.as_u16());
         reply.with_request_id(&id.0)
     }
 
     fn refuse(&self, error: &ApiError, path: &str) -> ServerReply {
-        refuse(self.api.state(), error, path)
+        let metrics = &self.api.state().engine.metrics;
+        metrics.record_error(error.kind());
+        let reply = refuse(self.api.state(), error, path);
+        metrics.record_response(reply.status.as_u16());
+        reply
     }
 
     fn stopped(&self, context: &ApiContext) -> ServerReply {
@@ -100,7 +107,7 @@ impl RequestHandler for MetricsHandler {
                 let message = "this path is only read, with GET";
                 Err(ApiError::new(ErrorKind::MethodNotAllowed, message))
             }
-            "/metrics" => Ok(metrics_text(&state)),
+            "/metrics" => Ok(metrics_text(&state, request.headers().text("accept"))),
             "/healthz" => alive(state, request.into_http()).await,
             "/readyz" => {
                 let request = request.into_http();

@@ -1,19 +1,15 @@
-//! `/healthz`, `/readyz` and `/metrics`.
+//! `/healthz` and `/readyz`.
 
 use admin::{CheckName, HealthCheck};
 use axum::body::Body;
 use axum::response::Response;
 use canon::{ApiError, ErrorKind};
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use store::AccountRole;
 
-use crate::request::ApiRequest;
 use crate::state::ApiState;
 use relay::json_response;
-use telemetry::ScrapedValues;
 
 pub(super) async fn alive(
     _app: Arc<ApiState>,
@@ -82,38 +78,6 @@ fn shown_check(check: &HealthCheck, detail: ReportDetail) -> Value {
         ReportDetail::States => json!({ "name": check.name, "state": check.state }),
         ReportDetail::Sentences => json!(check),
     }
-}
-
-/// Metrics for an admin key of an owner or administrator. A separate listener serves them without a
-/// key.
-pub(super) async fn metrics(incoming: ApiRequest) -> Result<Response, ApiError> {
-    let account = incoming.state.store.account(&incoming.key.record.account_id).await;
-    let account = account.map_err(|e| ApiError::internal(e.to_string()))?;
-    match account.map(|account| account.role) {
-        Some(AccountRole::Owner | AccountRole::Admin) => Ok(metrics_text(&incoming.state)),
-        Some(AccountRole::Member | AccountRole::Viewer) | None => {
-            Err(crate::admin::permission_denied("metrics are for administrators"))
-        }
-    }
-}
-
-/// All metrics as OpenMetrics text: <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
-pub(crate) fn metrics_text(state: &ApiState) -> Response {
-    let engine = &state.engine;
-    let lanes = state.config().lane_health(engine.monotonic_now());
-    let large_work = engine.heavy_work.usage();
-    let scraped = ScrapedValues {
-        refused_connections: engine.connections.refused(),
-        large_work_running: large_work.running,
-        large_work_waiting: large_work.waiting,
-    };
-    let text = engine.metrics.encode(&lanes, scraped);
-    let mut response = Response::new(Body::from(text));
-    response.headers_mut().insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
-    );
-    response
 }
 
 #[cfg(test)]

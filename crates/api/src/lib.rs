@@ -23,6 +23,7 @@ mod keyed;
 mod listen;
 mod mcp;
 mod messages;
+mod metrics;
 mod models;
 mod native;
 mod oauth;

@@ -14,6 +14,7 @@ use relay::mcp::{McpClient, McpError, McpTool, PaidToolCall, offered_endpoint};
 use relay::{Engine, json_response};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use telemetry::ToolTrace;
 use transport::{HeaderBlock, read_whole};
 
 use crate::request::ApiRequest;
@@ -104,6 +105,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
         account_id: &record.account_id,
         servers: admitted.cloned().collect(),
         has_prefix: only.is_none(),
+        trace: relay::start_trace(&state.engine, true, head.headers()).map(ToolTrace::beside),
     };
     if let Some(name) = only.as_ref().filter(|_| hub.servers.is_empty()) {
         let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
@@ -254,6 +256,8 @@ struct McpHub<'c> {
     servers: Vec<Arc<McpServerSettings>>,
     /// True if the names of tools begin with the name of their server.
     has_prefix: bool,
+    /// Trace of the caller.
+    trace: Option<ToolTrace>,
 }
 
 impl McpHub<'_> {
@@ -319,7 +323,8 @@ impl McpHub<'_> {
     }
 
     fn client(&self, server: &Arc<McpServerSettings>) -> McpClient {
-        McpClient::new(offered_endpoint((self.engine, self.config), server, self.account_id))
+        let parts = (self.engine, self.config);
+        McpClient::new(offered_endpoint(parts, server, self.account_id, self.trace))
     }
 
     /// Lists the tools of all servers. One that fails is named, and the others are listed.
@@ -396,7 +401,10 @@ impl McpHub<'_> {
                 paid.iter().for_each(|paid| paid.note_sent());
                 client.forward("tools/call", params).await
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                client.note_unsent(tool, &error);
+                Err(error)
+            }
         };
         let mut result = result.map_err(|error| told_error(server, error))?;
         let kind = result.get("resultType").and_then(Value::as_str).unwrap_or("complete");

@@ -195,7 +195,7 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         read!(GET "/v1/usage/{request_id}" => key_info::receipt),
         read!(GET "/v1/sessions" => sessions::list),
         read!(GET "/v1/sessions/{id}" => sessions::show),
-        admin!(Metrics, GET "/metrics" => health::metrics),
+        admin!(Metrics, GET "/metrics" => metrics::metrics),
         admin!(Keys, GET "/api/admin/keys" => admin::list_keys),
         admin!(Keys, POST "/api/admin/keys" => admin::create_key),
         admin!(Keys, GET "/api/admin/keys/{id}" => admin::get_key),

@@ -79,19 +79,19 @@ impl ApiService {
                         let mut request = request.into_http();
                         request.extensions_mut().insert(ConnectInfo(client));
                         let answered = handler(Arc::clone(state), request).await;
-                        answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into())
+                        answered.unwrap_or_else(|error| error_reply(state, &error, format, id))
                     }
                     // An agent that polls understands only the words of OAuth.
                     Err(error) if request.path().starts_with("/oauth/") => {
                         Box::pin(drain_body(request)).await;
                         oauth::too_many_requests(&error).into()
                     }
-                    Err(error) => Box::pin(refuse(error, format, id, request)).await,
+                    Err(error) => Box::pin(refuse(state, error, format, id, request)).await,
                 };
             }
             RouteMatch::Handler(RouteHandler::Probe(handler)) => {
                 let answered = handler(Arc::clone(state), request.into_http()).await;
-                return answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into());
+                return answered.unwrap_or_else(|error| error_reply(state, &error, format, id));
             }
             RouteMatch::Page | RouteMatch::WrongMethod => {
                 return Box::pin(self.serve_other(id, format, peer, request)).await;
@@ -105,7 +105,7 @@ impl ApiService {
             Ok(key) => key,
             Err(error) => {
                 let challenge = mcp::challenge(&state.config().public_url, request.path());
-                let mut reply = Box::pin(refuse(error, format, id, request)).await;
+                let mut reply = Box::pin(refuse(state, error, format, id, request)).await;
                 if let Some(challenge) = challenge.filter(|_| reply.status == 401) {
                     reply.headers.insert("www-authenticate", challenge.as_bytes());
                 }
@@ -159,7 +159,8 @@ impl ApiService {
         let format = path_format(&request);
         let id = request.extensions().get().cloned().unwrap_or_else(|| RequestId("".into()));
         if !matches!(format, ErrorFormat::Plain) {
-            return refuse(error, format, &id, request.into()).await.into_response();
+            let refused = refuse(&self.state, error, format, &id, request.into());
+            return refused.await.into_response();
         }
         drain_body(request.into()).await;
         let wait = error.retry_after().unwrap_or_default();
@@ -265,7 +266,7 @@ async fn serve_keyed(
     let answered = relay::run_for_caller(&state.engine.tasks, work).await;
     let refusal = answered.as_ref().err().filter(|e| e.kind() == ErrorKind::QuotaExceeded);
     let refusal = refusal.map(ApiError::retry_after);
-    let mut reply = answered.unwrap_or_else(|error| format.to_response(&error, &id.0).into());
+    let mut reply = answered.unwrap_or_else(|error| error_reply(&state, &error, format, &id));
     if !route.paid {
         // It may hold a secret, and belongs to this key alone.
         reply.headers.insert_default("cache-control", b"no-store");
@@ -290,14 +291,26 @@ async fn serve_keyed(
     reply
 }
 
+/// Counts an error and writes it in the format of the caller.
+fn error_reply(
+    state: &ApiState,
+    error: &ApiError,
+    format: ErrorFormat,
+    id: &RequestId,
+) -> ServerReply {
+    state.engine.metrics.record_error(error.kind());
+    format.to_response(error, &id.0).into()
+}
+
 async fn refuse(
+    state: &ApiState,
     error: ApiError,
     format: ErrorFormat,
     id: &RequestId,
     request: ServerRequest,
 ) -> ServerReply {
     drain_body(request).await;
-    format.to_response(&error, &id.0).into()
+    error_reply(state, &error, format, id)
 }
 
 fn method_not_allowed(

@@ -59,6 +59,68 @@ pub enum ErrorKind {
     Interrupted,
 }
 
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 25] = [
+        Self::InvalidRequest,
+        Self::ContextTooLong,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::UnknownPath,
+        Self::MethodNotAllowed,
+        Self::UnknownModel,
+        Self::NotFound,
+        Self::Gone,
+        Self::Conflict,
+        Self::PreconditionFailed,
+        Self::BodyTooLarge,
+        Self::UnsupportedMediaType,
+        Self::HeadersTooLarge,
+        Self::ExpectationFailed,
+        Self::UpgradeRefused,
+        Self::RequestTimeout,
+        Self::RateLimited,
+        Self::QuotaExceeded,
+        Self::ContentPolicy,
+        Self::Internal,
+        Self::Unavailable,
+        Self::Overloaded,
+        Self::Timeout,
+        Self::Interrupted,
+    ];
+
+    /// Returns the word used in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "invalid_request",
+            Self::ContextTooLong => "context_too_long",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::UnknownPath => "unknown_path",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::UnknownModel => "unknown_model",
+            Self::NotFound => "not_found",
+            Self::Gone => "gone",
+            Self::Conflict => "conflict",
+            Self::PreconditionFailed => "precondition_failed",
+            Self::BodyTooLarge => "body_too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::HeadersTooLarge => "headers_too_large",
+            Self::ExpectationFailed => "expectation_failed",
+            Self::UpgradeRefused => "upgrade_refused",
+            Self::RequestTimeout => "request_timeout",
+            Self::RateLimited => "rate_limited",
+            Self::QuotaExceeded => "quota_exceeded",
+            Self::ContentPolicy => "content_policy",
+            Self::Internal => "internal",
+            Self::Unavailable => "unavailable",
+            Self::Overloaded => "overloaded",
+            Self::Timeout => "timeout",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 /// Party responsible for an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blame {

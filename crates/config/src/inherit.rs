@@ -9,6 +9,7 @@ use std::sync::Arc;
 use upstream::{CredentialHealth, HealthTracker};
 
 use crate::config::Config;
+use crate::lane_counters::LaneCounters;
 use crate::routes::{CredentialSlot, LiveLane, Route};
 
 /// Lanes of the last configuration.
@@ -17,16 +18,24 @@ struct PreviousLanes<'a> {
     lanes: HashMap<&'a str, &'a LiveLane>,
     /// One lane of each provider.
     providers: HashMap<&'a str, &'a LiveLane>,
+    /// Counts by requested model and lane. Those of a model without a lane have no name of one.
+    calls: HashMap<(&'a str, &'a str), &'a Arc<LaneCounters>>,
 }
 
 impl<'a> PreviousLanes<'a> {
     fn new(old: &'a Config) -> Self {
         let (mut lanes, mut providers) = (HashMap::new(), HashMap::new());
-        for lane in old.routes.values().flat_map(|route| &route.lanes) {
-            lanes.insert(lane.name.as_str(), &**lane);
-            providers.insert(lane.provider.name.as_str(), &**lane);
+        let mut calls = HashMap::new();
+        for route in old.routes.values() {
+            let model = route.model_id.as_str();
+            calls.insert((model, ""), &route.unplaced_calls);
+            for lane in &route.lanes {
+                lanes.insert(lane.name.as_str(), &**lane);
+                providers.insert(lane.provider.name.as_str(), &**lane);
+                calls.entry((model, lane.name.as_str())).or_insert(&lane.calls);
+            }
         }
-        Self { lanes, providers }
+        Self { lanes, providers, calls }
     }
 
     /// Returns the last health of the credential at this index.
@@ -44,8 +53,15 @@ impl<'a> PreviousLanes<'a> {
     }
 }
 
+impl PreviousLanes<'_> {
+    /// Returns the last counts of the model on this lane, or the new ones.
+    fn calls(&self, model: &str, lane: &str, new: &Arc<LaneCounters>) -> Arc<LaneCounters> {
+        Arc::clone(self.calls.get(&(model, lane)).copied().unwrap_or(new))
+    }
+}
+
 impl Config {
-    /// Takes over the health of lanes that still exist.
+    /// Takes over the health and the counts of lanes that still exist.
     pub fn inherit_health(&mut self, old: &Self) {
         let previous = PreviousLanes::new(old);
         // Models on the same lane share its health; a model and its aliases share a route.
@@ -53,9 +69,16 @@ impl Config {
         let mut routes: HashMap<*const Route, Arc<Route>> = HashMap::new();
         for route in self.routes.values_mut() {
             let inherited = routes.entry(Arc::as_ptr(route)).or_insert_with(|| {
-                let lanes =
-                    route.lanes.iter().map(|lane| inherit_lane(lane, &previous, &mut healths));
-                Arc::new(Route { lanes: lanes.map(Arc::new).collect(), ..Route::clone(route) })
+                let model = route.model_id.as_str();
+                let lanes = route.lanes.iter().map(|lane| LiveLane {
+                    calls: previous.calls(model, &lane.name, &lane.calls),
+                    ..inherit_lane(lane, &previous, &mut healths)
+                });
+                Arc::new(Route {
+                    lanes: lanes.map(Arc::new).collect(),
+                    unplaced_calls: previous.calls(model, "", &route.unplaced_calls),
+                    ..Route::clone(route)
+                })
             });
             *route = Arc::clone(inherited);
         }

@@ -13,6 +13,7 @@ use upstream::{CredentialHealth, HealthSnapshot, HealthTracker, Provider, RetryB
 
 use crate::entry::{EntryError, EntryName};
 use crate::error::FieldError;
+use crate::lane_counters::LaneCounters;
 use crate::providers::EndpointsByProvider;
 use crate::raw::{RawLane, RawModel};
 use crate::units::nearest_word;
@@ -31,6 +32,8 @@ pub struct Route {
     pub order: LaneOrder,
     /// Every price list that a call may be charged by.
     pub prices: Vec<Arc<ModelPrices>>,
+    /// Counts of calls that no lane was asked for.
+    pub unplaced_calls: Arc<LaneCounters>,
 }
 
 impl Route {
@@ -88,6 +91,8 @@ pub struct LiveLane {
     pub retry_budget: Arc<RetryBudget>,
     /// Running calls of the provider.
     pub in_flight: Arc<InFlight>,
+    /// Counts of the calls of one model on this lane.
+    pub calls: Arc<LaneCounters>,
 }
 
 impl LiveLane {
@@ -255,6 +260,7 @@ fn build_lanes(
             slots: state.slots(&lane.model),
             retry_budget: Arc::clone(&state.retry_budget),
             in_flight: Arc::clone(&state.in_flight),
+            calls: Arc::default(),
         });
     }
     Ok(lanes)
@@ -302,9 +308,15 @@ fn build_route(
             prices.push(Arc::clone(&lane.prices));
         }
     }
+    // The calls of each requested model are counted apart, and those of a lane that is named twice together.
+    let mut calls: HashMap<SharedText, Arc<LaneCounters>> = HashMap::new();
+    for lane in &mut lanes {
+        lane.calls = Arc::clone(calls.entry(lane.name.clone()).or_default());
+    }
     let lanes = lanes.into_iter().map(Arc::new).collect();
     let model_id = SharedText::from(model.id.as_str());
-    Ok(Route { model: Arc::clone(model), model_id, lanes, order, prices })
+    let unplaced_calls = Arc::default();
+    Ok(Route { model: Arc::clone(model), model_id, lanes, order, prices, unplaced_calls })
 }
 
 /// Returns the formats the directory lists for this model, or else those of the provider.
@@ -354,7 +366,35 @@ fn lane_thinking(
     }
 }
 
+/// Counters of a model on a lane.
+#[derive(Clone, Debug)]
+pub struct LaneCalls {
+    /// Id of the requested model.
+    pub model: SharedText,
+    /// Name of the lane; empty for calls that no lane was asked for.
+    pub lane: SharedText,
+    /// The counters.
+    pub calls: Arc<LaneCounters>,
+}
+
 impl crate::config::Config {
+    /// Returns the counters that have counted a call, sorted by model and lane.
+    pub fn lane_calls(&self) -> Vec<LaneCalls> {
+        let mut all = BTreeMap::new();
+        for route in self.routes.values() {
+            let model = &route.model_id;
+            let lanes = route.lanes.iter().map(|lane| (lane.name.clone(), &lane.calls));
+            for (lane, calls) in lanes.chain([(SharedText::default(), &route.unplaced_calls)]) {
+                // A model and its aliases share a route.
+                if calls.used_place().is_some() {
+                    all.entry((model.to_string(), lane.to_string()))
+                        .or_insert_with(|| (model.clone(), lane, Arc::clone(calls)));
+                }
+            }
+        }
+        all.into_values().map(|(model, lane, calls)| LaneCalls { model, lane, calls }).collect()
+    }
+
     /// Returns the health of every lane and credential, sorted by name.
     pub fn lane_health(&self, now: Micros) -> Vec<LaneHealth> {
         let mut all = BTreeMap::new();

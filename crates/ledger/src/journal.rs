@@ -4,7 +4,7 @@
 //! Earlier versions wrote all records as MessagePack or JSON, which is still read.
 //! [`crate::segment_scan`] reads them.
 
-use canon::Micros;
+use canon::{Micros, TimeHistogram};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -42,6 +42,21 @@ impl JournalErrors {
     /// Returns the number of failures so far, and the text of the last one.
     pub fn so_far(&self) -> (u64, String) {
         self.0.lock().clone()
+    }
+}
+
+/// Durations of accesses to the disk of the journal.
+#[derive(Debug)]
+pub struct JournalTimes {
+    /// Writes of batches of records.
+    pub write: TimeHistogram,
+    /// Waits until a segment survives a crash of the machine.
+    pub sync: TimeHistogram,
+}
+
+impl Default for JournalTimes {
+    fn default() -> Self {
+        Self { write: TimeHistogram::for_storage(), sync: TimeHistogram::for_storage() }
     }
 }
 

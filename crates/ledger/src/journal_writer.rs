@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::segment_manifest::ManifestWriter;
 use crate::segment_table::{SegmentTable, WritableSegment};
 use crate::write_batch::WriteBatch;
 use crate::write_queue::{QueuedRecords, WriteQueue};
-use crate::{Disk, JournalError, JournalErrors};
+use crate::{Disk, JournalError, JournalErrors, JournalTimes, Segment};
 
 /// Size up to which retired segments are kept.
 const MAX_RETIRED_BYTES: u64 = 256 << 20;
@@ -66,6 +66,7 @@ pub(crate) struct JournalWriter {
     /// Held while segments are created and deleted, so that two callers do not create the same one.
     upkeep: Mutex<()>,
     errors: JournalErrors,
+    times: JournalTimes,
     /// Names of damaged files that were set aside, as of the last upkeep.
     damaged_files: Mutex<Vec<String>>,
 }
@@ -148,6 +149,7 @@ impl JournalWriter {
             table: Mutex::new(SegmentTable::new(current)),
             upkeep: Mutex::new(()),
             errors,
+            times: JournalTimes::default(),
             damaged_files: Mutex::new(damaged_files),
         })
     }
@@ -411,7 +413,10 @@ impl JournalWriter {
             self.errors.note(&e);
             Arc::new(e)
         };
-        if let Err(e) = segment.append(records) {
+        let begun = Instant::now();
+        let appended = segment.append(records);
+        self.times.write.record(begun.elapsed());
+        if let Err(e) = appended {
             let cut = segment.cut(*written);
             let mut table = self.table.lock();
             match cut {
@@ -424,7 +429,7 @@ impl JournalWriter {
         let (number, length) = (segment.number(), written.saturating_add(records.len()));
         self.note(self.manifest.note_written(number, length));
         if self.syncs_writes.load(Ordering::Relaxed) {
-            segment.sync().map_err(failed)?;
+            self.sync_segment(&**segment).map_err(failed)?;
             self.note(self.manifest.note_synced(number, length));
         }
         Ok(number)
@@ -506,7 +511,7 @@ impl JournalWriter {
         let segments = self.table.lock().take_unsynced();
         for (index, segment) in segments.iter().enumerate() {
             let (number, length) = (segment.number(), self.manifest.written(segment.number()));
-            let synced = segment.sync();
+            let synced = self.sync_segment(&**segment);
             if synced.is_ok() {
                 self.note(self.manifest.note_synced(number, length));
             }
@@ -535,6 +540,19 @@ impl JournalWriter {
     #[cfg(test)]
     pub(crate) fn users(&self) -> usize {
         self.table.lock().users()
+    }
+
+    /// Writes a segment through to the disk.
+    fn sync_segment(&self, segment: &dyn Segment) -> io::Result<()> {
+        let begun = Instant::now();
+        let synced = segment.sync();
+        self.times.sync.record(begun.elapsed());
+        synced
+    }
+
+    /// Durations of writes and syncs.
+    pub(crate) const fn times(&self) -> &JournalTimes {
+        &self.times
     }
 
     /// Failed writes, creations, syncs and deletions.

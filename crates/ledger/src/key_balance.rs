@@ -4,6 +4,7 @@ use canon::{Micros, Money, SharedText};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
+use crate::key_tallies::KeyTally;
 use crate::lease_store::LEASE_DURATION;
 use crate::{
     BoundState, BudgetStatus, HoldRefusal, KeySpending, KeyStatus, LeaseGrant, LeaseState,
@@ -31,6 +32,8 @@ pub struct KeyBalance {
     pub(crate) request_lock: tokio::sync::Mutex<()>,
     /// Wakes one of the calls that wait for money.
     freed: tokio::sync::Notify,
+    /// Settled calls since start.
+    pub(crate) tally: KeyTally,
 }
 
 #[derive(Debug, Default)]
@@ -169,6 +172,7 @@ impl KeyBalance {
             state: Mutex::new(BalanceState { terms, spent, ..BalanceState::default() }),
             request_lock: tokio::sync::Mutex::new(()),
             freed: tokio::sync::Notify::new(),
+            tally: KeyTally::default(),
         })
     }
 

@@ -166,6 +166,10 @@ impl<S: LeaseStore> LeaseClient<S> {
         &self.book
     }
 
+    pub(crate) const fn balances(&self) -> &Mutex<HashMap<String, Arc<KeyBalance>>> {
+        &self.balances
+    }
+
     pub(crate) const fn mark(&self) -> &Mutex<PostedMark> {
         &self.mark
     }

@@ -18,8 +18,10 @@ mod journal_inspection;
 mod journal_receipt;
 mod journal_writer;
 mod key_balance;
+mod key_tallies;
 mod lease_client;
 mod lease_store;
+mod lease_totals;
 mod memory_disk;
 mod money_bounds;
 mod offline_service;
@@ -41,10 +43,13 @@ pub use entry::{
     CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry, SettlementKnowledge,
 };
 pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
-pub use journal::{JournalError, JournalErrors, JournalRecord, RecoveredCalls, SegmentDamage};
+pub use journal::{
+    JournalError, JournalErrors, JournalRecord, JournalTimes, RecoveredCalls, SegmentDamage,
+};
 pub use journal_inspection::{JournalInspection, RetiredSegments};
 pub use journal_receipt::JournalReceipt;
 pub use key_balance::{KeyBalance, LeaseUse};
+pub use key_tallies::{KeyUse, MAX_COUNTED_KEYS};
 pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};
 pub use lease_store::{
     ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
@@ -52,6 +57,7 @@ pub use lease_store::{
     LeaseStoreError, LeaseToken, MarkRaise, Node, PostedBatch, PostedMark, Posting, RECALL_WINDOW,
     SettledCall, StoreRollback, UnreportedSpend, lease_slice,
 };
+pub use lease_totals::LeaseTotals;
 pub use memory_disk::MemoryDisk;
 pub use money_bounds::{BoundState, HoldShortage, MoneyBound, MoneyBounds, UnleasedCost};
 pub use offline_service::OfflineService;

@@ -16,6 +16,7 @@ use crate::goodwill::GoodwillBook;
 use crate::journal::{Written, framed, recover};
 use crate::journal_writer::{JournalWriter, KeptRecord, SETTLEMENT_BYTES, WriterThread};
 use crate::key_balance::{Shortfall, Taken};
+use crate::key_tallies::KeyTallies;
 use crate::{
     CallOutcome, ChargeReason, Clock, Disk, EndedBy, HoldRecord, HoldShortage, JournalError,
     JournalErrors, JournalReceipt, JournalRecord, KeyBalance, LeaseToken, LedgerEntry, OpenCall,
@@ -24,6 +25,7 @@ use crate::{
 
 mod call_places;
 mod call_table;
+mod figures;
 mod progress;
 mod store_time;
 mod unleased;
@@ -72,6 +74,7 @@ pub struct OpenCalls {
     writer_thread: Mutex<Option<WriterThread>>,
     state: Mutex<CallTable>,
     pub(crate) goodwill: GoodwillBook,
+    tallies: KeyTallies,
     /// Microseconds that the lease store's clock is ahead of this node's.
     clock_error: AtomicI64,
 }
@@ -111,7 +114,10 @@ impl OpenCalls {
         let journal = Arc::new(JournalWriter::open(disk)?);
         let (writer_thread, state) = (Mutex::default(), Mutex::default());
         let (goodwill, clock_error) = (GoodwillBook::default(), AtomicI64::new(0));
-        let book = Arc::new(Self { clock, journal, writer_thread, state, goodwill, clock_error });
+        let tallies = KeyTallies::default();
+        let book =
+            Self { clock, journal, writer_thread, state, goodwill, tallies, clock_error };
+        let book = Arc::new(book);
         Ok(OpenedJournal { book, found, segments })
     }
 
@@ -552,6 +558,7 @@ impl OpenCalls {
             self.goodwill.refill(&entry.account_id, cost);
         }
         let settled = SettledCall { entry: Arc::new(entry), lease, shown };
+        self.tallies.add(balance, &settled.entry);
         // Before the call can be posted: `KeyBalance::posted` expects the hold to be released.
         balance.give_back(amount, lease, cost, is_reported);
         let balance = Arc::clone(balance);

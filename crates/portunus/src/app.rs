@@ -235,7 +235,10 @@ impl App {
         self.engine.funds.lease_client.set_outage_limit(config.store_outage_grace.into());
         self.engine.funds.open_calls.set_sync_writes(config.sync_every_write);
         self.engine.files.reconfigure(&config);
-        self.admin.replace_config(config);
+        match self.admin.replace_config(config) {
+            true => self.engine.metrics.reloads.note_accepted(self.clock.now().as_secs()),
+            false => self.engine.metrics.reloads.note_refused(),
+        }
     }
 
     /// Returns the time since the start on a monotonic clock.

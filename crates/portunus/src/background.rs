@@ -8,6 +8,7 @@ use telemetry::LogExporter;
 
 use crate::app::App;
 use crate::node_journal;
+use crate::node_metrics::MEASURE_PERIOD;
 
 /// Period of reading changed keys, limits and stored configuration.
 const REFRESH_PERIOD: Duration = Duration::from_secs(1);
@@ -49,7 +50,15 @@ impl App {
             app.engine.funds.open_calls.watch_journal();
             app.report_journal_errors();
             app.report_rollbacks();
-            crate::cli::report_dropped_logs();
+            let dropped = crate::cli::report_dropped_logs();
+            app.engine.metrics.dropped_log_lines.raise_to(dropped);
+        });
+        let app = Arc::clone(self);
+        self.spawn_loop(async move {
+            loop {
+                app.measure_disk().await;
+                tokio::time::sleep(MEASURE_PERIOD).await;
+            }
         });
         self.spawn_periodic(node_journal::ADOPTION_PERIOD, async |app| {
             let (own, folder) = (&app.engine.funds.node_folder, &app.config().data_folder);
@@ -125,7 +134,6 @@ impl App {
     /// fails every call.
     pub(crate) fn report_journal_errors(&self) {
         let damaged = self.engine.funds.open_calls.damaged_files().len();
-        let damaged = i64::try_from(damaged).unwrap_or(i64::MAX);
         self.engine.metrics.journal_damaged_files.set(damaged);
         let (count, last) = self.engine.funds.open_calls.errors().so_far();
         let new = count.saturating_sub(self.engine.metrics.journal_errors.get());

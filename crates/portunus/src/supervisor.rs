@@ -51,7 +51,10 @@ impl App {
                 self.reconfigure(*config);
                 self.tell_supervisor(SupervisorNews::Ready);
             }
-            ReloadStep::Refused => self.tell_supervisor(SupervisorNews::Ready),
+            ReloadStep::Refused => {
+                self.engine.metrics.reloads.note_refused();
+                self.tell_supervisor(SupervisorNews::Ready);
+            }
         }
     }
 }

@@ -62,7 +62,7 @@ pub(super) async fn admit(
     let units = max_units(facts, route);
     // Any lane may answer, so the most expensive one counts.
     let bound = |output: u64| max_cost(route, input, facts.max_output(output), &units);
-    let mut account = CallAccount::new(call, facts, model);
+    let mut account = CallAccount::new(call, facts, route);
     let input_bytes = likely_input_bytes(call, route, media);
     account.set_input_bytes(input_bytes);
     let record = hold_record(call, facts, route, &mut account, |lane, health| {
@@ -108,7 +108,7 @@ pub(super) async fn admit_with_max_cost(
     bound: Money,
     likely_cost: impl Fn(&LiveLane) -> Money,
 ) -> Result<BoxedAccount, ApiError> {
-    let mut account = CallAccount::new(call, facts, &route.model);
+    let mut account = CallAccount::new(call, facts, route);
     let record = hold_record(call, facts, route, &mut account, |lane, _| {
         (likely_cost(lane), lane.prices.running_cost(0, 0).1)
     });

@@ -249,7 +249,11 @@ impl Call {
             found_session: Arc::clone(&self.found_session),
             progress: None,
             forwarded_headers: self.forwarded_headers.clone(),
-            trace: self.trace,
+            trace: match is_first {
+                true => self.trace,
+                // Every turn is a span of its own.
+                false => self.trace.map(|trace| trace.with_span(engine.request_ids.next_word())),
+            },
             trace_state: self.trace_state.clone(),
             options,
             arrived: Instant::now(),
@@ -369,7 +373,11 @@ impl Call {
 }
 
 /// Continues the caller's trace. A new trace starts only if a collector is configured.
-fn start_trace(engine: &Engine, has_trace: bool, headers: &HeaderBlock) -> Option<TraceContext> {
+pub fn start_trace(
+    engine: &Engine,
+    has_trace: bool,
+    headers: &HeaderBlock,
+) -> Option<TraceContext> {
     // Most calls have no header, and then no span id is generated.
     let parent = if has_trace { headers.text("traceparent") } else { None };
     let trace = parent.and_then(|text| TraceContext::parse(text, engine.request_ids.next_word()));

@@ -89,6 +89,8 @@ impl Engine {
             instance,
         } = parts;
         let objects = ObjectBook::new(funds.store().clone(), tasks.clone());
+        let metrics = GatewayMetrics::new();
+        metrics.note_start(clock.now().as_secs());
         let mcp_grants = McpGrants::new(funds.store().clone(), Arc::clone(&clock), tasks.clone());
         Self {
             mcp_grants: Arc::new(mcp_grants),
@@ -100,7 +102,7 @@ impl Engine {
             files,
             signatures: SignatureCache::default(),
             objects,
-            metrics: GatewayMetrics::new(),
+            metrics,
             telemetry,
             in_flight: InFlight::default(),
             session_lanes: SessionLanes::default(),

@@ -53,7 +53,7 @@ mod value_count;
 mod work_budget;
 
 pub use cache_use::{CacheUse, ProviderCache};
-pub use call::{BodyKind, Call, CallRequest, OwnPaths};
+pub use call::{BodyKind, Call, CallRequest, OwnPaths, start_trace};
 pub use call_head::CallHead;
 pub use caller_task::run_for_caller;
 pub use embeddings::serve_embeddings;

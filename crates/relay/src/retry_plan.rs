@@ -181,6 +181,7 @@ impl RetryPlan {
         while !candidate.lane.retry_budget.try_take(call.engine.monotonic_now()) {
             let max_wait = MAX_BUDGET_WAIT.min(call.time_left(&candidate.lane.timeouts));
             if !candidate.health.has_no_recent_failure() || waited >= max_wait {
+                call.engine.metrics.refused_retries.inc();
                 tracing::warn!(
                     lane.name = &*candidate.lane.name,
                     "`{}` is not retried: its retry budget is used up",

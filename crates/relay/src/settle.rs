@@ -2,6 +2,7 @@
 
 mod attempts;
 mod charge;
+mod counted;
 mod explain;
 mod goodwill;
 
@@ -10,6 +11,7 @@ use canon::{
     WireFormat,
 };
 use catalog::{Model, ModelKind, ModelPrices};
+use config::{LaneCounters, Route};
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
 use ledger::{CallOutcome, CallProgress, EndedBy, HoldTicket, LedgerEntry};
@@ -122,11 +124,16 @@ pub(super) struct CallAccount {
     rate_permit: Option<Arc<RatePermit>>,
     /// Place among the calls of this node, freed together with the account.
     in_flight_slot: Arc<InFlightSlot>,
+    /// Counts of the lane that was asked last, or of the model before that.
+    lane_calls: Arc<LaneCounters>,
+    /// Word of the error that ended the call; empty without one.
+    error_word: &'static str,
 }
 
 impl CallAccount {
     /// Creates an account without a reservation.
-    pub(super) fn new(call: &Call, facts: &RequestFacts, model: &Model) -> BoxedAccount {
+    pub(super) fn new(call: &Call, facts: &RequestFacts, route: &Route) -> BoxedAccount {
+        let model: &Model = &route.model;
         Box::new(Self {
             engine: Arc::clone(&call.engine),
             prices: Arc::clone(&model.prices),
@@ -170,6 +177,8 @@ impl CallAccount {
             sent: Arc::clone(&call.sent),
             rate_permit: call.admission.rate.clone(),
             in_flight_slot: Arc::clone(&call.in_flight_slot),
+            lane_calls: Arc::clone(&route.unplaced_calls),
+            error_word: "",
             // The hold has the texts and the time.
             entry: LedgerEntry {
                 stream: facts.stream,
@@ -240,7 +249,8 @@ impl CallAccount {
             RefusalReason::Spent | RefusalReason::Reserved => EndedBy::Cap,
             RefusalReason::Unavailable => EndedBy::Operator,
         };
-        self.engine.metrics.record_call(self.format, &self.entry);
+        self.error_word = error.kind().as_str();
+        self.count_call(Instant::now(), Money::ZERO);
         self.engine.metrics.record_refusal(reason.word());
         self.engine.telemetry.record_call(self.trace, self.kind, &self.entry);
         let LedgerEntry { key_id, account_id, model, .. } = &self.entry;
@@ -357,7 +367,7 @@ impl CallAccount {
         if let Some((attempt, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
             attempt.failed(super::send::classify_failure(error), self.engine.monotonic_now());
         }
-        self.ended_by = Some(ended_by(error));
+        (self.ended_by, self.error_word) = (Some(ended_by(error)), error.kind().as_str());
         let is_timeout = error.kind() == ErrorKind::Timeout;
         self.is_deadline = is_timeout && super::send::may_have_run(error);
         self.close(CallOutcome::BrokeOff)
@@ -374,14 +384,14 @@ impl CallAccount {
     /// Settles a call that ended at its caller's own timeout, like one whose caller left.
     pub(super) fn close_timed_out(mut self, status: u16) -> ClosedCall {
         self.entry.status = status;
-        self.ended_by = Some(EndedBy::Deadline);
+        (self.ended_by, self.error_word) = (Some(EndedBy::Deadline), ErrorKind::Timeout.as_str());
         self.close(CallOutcome::CallerLeft)
     }
 
     /// Settles a call that failed before its reply.
     pub(super) fn close_failed(mut self, status: u16, error: &ApiError) -> ClosedCall {
         self.entry.status = status;
-        self.ended_by = Some(ended_by(error));
+        (self.ended_by, self.error_word) = (Some(ended_by(error)), error.kind().as_str());
         self.close(CallOutcome::Failed)
     }
 
@@ -401,13 +411,14 @@ impl CallAccount {
 
     fn close(&mut self, outcome: CallOutcome) -> ClosedCall {
         let Some(hold) = self.hold.take() else { return ClosedCall::default() };
+        let now = Instant::now();
         if outcome == CallOutcome::CallerLeft || self.is_deadline {
             self.unseen_output = self.estimate_unseen(&self.meter, self.copies);
         }
         if let (CallOutcome::Done, Some((attempt, _))) = (outcome, &self.attempt) {
             let told = self.meter.usage.filter(|told| self.is_possible(told));
             let Usage { output, thinking, .. } = told.unwrap_or_default();
-            attempt.record_output(output, thinking, self.engine.monotonic_now());
+            attempt.record_output(output, thinking, self.engine.monotonic_at(now));
         }
         self.in_flight_slot.free();
         self.entry.outcome = outcome;
@@ -423,7 +434,7 @@ impl CallAccount {
         }
         let cost = self.entry.cost.min(hold.amount());
         self.engine.metrics.running_calls.dec();
-        self.engine.metrics.record_call(self.format, &self.entry);
+        self.count_call(now, cost);
         if self.engine.telemetry.is_on() {
             if let Some(record) = hold.record() {
                 self.entry.started = record.at;

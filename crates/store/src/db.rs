@@ -66,18 +66,26 @@ impl Drop for PgSession {
 macro_rules! on_reader {
     ($db:expr, $pool:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { reader: $pool, .. } => $body,
-            $crate::db::Db::Pg($pool) => $body,
+            $crate::db::Db::Sqlite { reader: $pool, .. } => {
+                let _timer = $crate::store_times::StoreTimer::read();
+                $body
+            }
+            $crate::db::Db::Pg($pool) => {
+                let _timer = $crate::store_times::StoreTimer::read();
+                $body
+            }
         }
     };
     ($db:expr, $pool:ident: $kind:ident => $body:expr) => {
         match $db {
             $crate::db::Db::Sqlite { reader: $pool, .. } => {
                 type $kind = sqlx::Sqlite;
+                let _timer = $crate::store_times::StoreTimer::read();
                 $body
             }
             $crate::db::Db::Pg($pool) => {
                 type $kind = sqlx::Postgres;
+                let _timer = $crate::store_times::StoreTimer::read();
                 $body
             }
         }
@@ -88,8 +96,14 @@ macro_rules! on_reader {
 macro_rules! on_writer {
     ($db:expr, $pool:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { writer: $pool, .. } => $body,
-            $crate::db::Db::Pg($pool) => $body,
+            $crate::db::Db::Sqlite { writer: $pool, .. } => {
+                let _timer = $crate::store_times::StoreTimer::write();
+                $body
+            }
+            $crate::db::Db::Pg($pool) => {
+                let _timer = $crate::store_times::StoreTimer::write();
+                $body
+            }
         }
     };
 }
@@ -104,6 +118,7 @@ macro_rules! in_transaction {
             $crate::db::Db::Sqlite { writer, .. } => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Sqlite;
+                let _timer = $crate::store_times::StoreTimer::transaction();
                 let mut $tx = writer.begin_with("BEGIN IMMEDIATE").await?;
                 let out = $body;
                 $tx.commit().await?;
@@ -112,6 +127,7 @@ macro_rules! in_transaction {
             $crate::db::Db::Pg(pool) => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Postgres;
+                let _timer = $crate::store_times::StoreTimer::transaction();
                 let mut session = $crate::db::PgSession::open(pool).await?;
                 let mut $tx = session.begin().await?;
                 let out = $body;
@@ -129,12 +145,14 @@ macro_rules! in_snapshot {
             $crate::db::Db::Sqlite { reader, .. } => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Sqlite;
+                let _timer = $crate::store_times::StoreTimer::read();
                 let mut $tx = reader.begin().await?;
                 $body
             }
             $crate::db::Db::Pg(pool) => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Postgres;
+                let _timer = $crate::store_times::StoreTimer::read();
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
                 let mut session = $crate::db::PgSession::open(pool).await?;
                 let mut $tx = session.begin_with(begin).await?;

@@ -2,6 +2,8 @@
 
 use sqlx::error::DatabaseError;
 
+use crate::StoreTimes;
+
 /// Reason an operation of the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -65,6 +67,7 @@ impl From<sqlx::Error> for StoreError {
             sqlx::Error::Database(inner) => is_unreachable(inner.as_ref()),
             _ => false,
         };
+        StoreTimes::of_process().note_failure(unreachable);
         let line = one_line(&error);
         if unreachable { Self::Unreachable(line) } else { Self::Other(line) }
     }

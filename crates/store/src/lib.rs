@@ -64,6 +64,7 @@ mod sealed_body;
 mod session_audit;
 mod sessions;
 mod settings;
+mod store_times;
 mod stored_config;
 mod stored_responses;
 mod sums;
@@ -118,6 +119,7 @@ pub use rekey::RekeyCounts;
 pub use rollup::UsageStep;
 pub use schema_check::{PendingMigration, SchemaState};
 pub use sessions::Session;
+pub use store_times::StoreTimes;
 pub use stored_config::{
     ConfigChange, ConfigEntry, ConfigEntryKind, ConfigSnapshot, StoredCredential,
 };

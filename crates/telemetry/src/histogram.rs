@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
+use crate::counters::OTHER;
+
 /// Attribute names and values that identify one series.
 pub(crate) type LabelSet = Vec<(&'static str, String)>;
 
 /// Upper bound of series in memory. Callers can only name configured models, so it is not reached
-/// in practice.
+/// in practice. Values beyond it are counted together, with `other` as the value of every attribute.
 const MAX_SERIES: usize = 10_000;
 
 /// A metric with one histogram per label set.
@@ -35,9 +37,9 @@ impl LabelledHistogram {
         Self { name, unit, bounds, series: BTreeMap::new() }
     }
 
-    pub(crate) fn record(&mut self, labels: LabelSet, value: f64) {
+    pub(crate) fn record(&mut self, mut labels: LabelSet, value: f64) {
         if self.series.len() >= MAX_SERIES && !self.series.contains_key(&labels) {
-            return;
+            labels.iter_mut().for_each(|(_, value)| OTHER.clone_into(value));
         }
         let series = self.series.entry(labels).or_default();
         series.buckets.resize(self.bounds.len() + 1, 0);
@@ -86,6 +88,17 @@ impl LabelledHistogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn series_beyond_the_bound_are_counted_together() {
+        let mut histogram = LabelledHistogram::new("h", "s", &[1.0]);
+        for number in 0..MAX_SERIES + 3 {
+            histogram.record(vec![("model", number.to_string())], 0.5);
+        }
+        assert_eq!(histogram.series.len(), MAX_SERIES + 1);
+        let others = histogram.series.get(&vec![("model", OTHER.to_owned())]);
+        assert_eq!(others.map(|series| series.count), Some(3));
+    }
 
     #[test]
     fn value_on_a_bound_counts_below_it() {

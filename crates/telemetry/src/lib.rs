@@ -5,15 +5,26 @@
 //! crates, a second HTTP client and a span per call on the hot path.
 
 mod agent_reports;
+mod counters;
+mod exposition;
 mod histogram;
 mod log_export;
 mod metrics;
+mod node_scrape;
 mod otlp;
+mod process_stats;
+mod scrape;
+mod tool_calls;
+mod tool_spans;
 mod trace_context;
 
 pub use agent_reports::AgentReport;
+pub use counters::{Counter, Gauge};
+pub use exposition::MetricsFormat;
 pub use log_export::{LogExporter, LogRecord};
-pub use metrics::{GatewayMetrics, ScrapedValues};
+pub use metrics::{DiskMetrics, GatewayMetrics, MAX_LANE_SERIES, ReloadMetrics};
+pub use scrape::{ScrapedStore, ScrapedValkey, ScrapedValues};
+pub use tool_calls::{RunningTool, ToolObserver, ToolTrace};
 pub use trace_context::TraceContext;
 
 use bytes::Bytes;
@@ -29,8 +40,9 @@ use tokio_util::sync::CancellationToken;
 use transport::{HttpClient, Outbound, RequestBody};
 
 use agent_reports::{MAX_QUEUED_REPORTS, run_relay};
+use tool_calls::EndedTool;
 
-/// Upper bound of ended calls in the queue. Calls beyond it are dropped from telemetry.
+/// Upper bound of ended calls in the queue. Calls beyond it are dropped from telemetry, and counted.
 const MAX_QUEUED_CALLS: usize = 8_192;
 const MAX_SPANS_PER_REPORT: usize = 512;
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
@@ -45,11 +57,20 @@ struct EndedCall {
     entry: LedgerEntry,
 }
 
+/// A report to be made.
+#[derive(Debug)]
+enum EndedWork {
+    Call(Box<EndedCall>),
+    Tool(Box<EndedTool>),
+}
+
 /// Queue of ended calls for the collector. Without a collector it drops them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Telemetry {
-    sender: Option<Sender<EndedCall>>,
+    sender: Option<Sender<EndedWork>>,
     reports: Option<Sender<AgentReport>>,
+    /// Reports that a full queue did not take.
+    dropped: Arc<Counter>,
 }
 
 impl Telemetry {
@@ -73,7 +94,7 @@ impl Telemetry {
         spawn(Box::pin(run_relay(relay, queue, stop.clone())));
         let (sender, receiver) = mpsc::channel(MAX_QUEUED_CALLS);
         spawn(Box::pin(run_reporter(CollectorClient { collector, client, clock }, receiver, stop)));
-        Self { sender: Some(sender), reports: Some(reports) }
+        Self { sender: Some(sender), reports: Some(reports), dropped: Arc::default() }
     }
 
     /// Queues a report of an agent for the collector. Never blocks: a full queue drops it, and so does
@@ -83,6 +104,7 @@ impl Telemetry {
         match reports.try_send(report) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(_)) => {
+                self.dropped.inc();
                 tracing::debug!("a report of an agent was dropped: the queue is full");
             }
         }
@@ -95,10 +117,29 @@ impl Telemetry {
 
     /// Queues a settled call for the collector. Never blocks: a full queue drops the call.
     pub fn record_call(&self, trace: Option<TraceContext>, kind: ModelKind, entry: &LedgerEntry) {
-        let (Some(sender), Some(trace)) = (&self.sender, trace) else { return };
-        match sender.try_send(EndedCall { trace, kind, entry: entry.clone() }) {
+        let Some(trace) = trace.filter(|_| self.is_on()) else { return };
+        let ended = EndedCall { trace, kind, entry: entry.clone() };
+        self.queue(EndedWork::Call(Box::new(ended)));
+    }
+
+    /// Queues a tool call for the collector. Never blocks either.
+    pub(crate) fn record_tool(&self, ended: EndedTool) {
+        if self.is_on() {
+            self.queue(EndedWork::Tool(Box::new(ended)));
+        }
+    }
+
+    /// Returns the number of reports that were dropped because a queue was full.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+
+    fn queue(&self, ended: EndedWork) {
+        let Some(sender) = &self.sender else { return };
+        match sender.try_send(ended) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(_)) => {
+                self.dropped.inc();
                 tracing::debug!("a call was dropped from telemetry: the queue is full");
             }
         }
@@ -113,7 +154,7 @@ struct CollectorClient {
 
 async fn run_reporter(
     reporter: CollectorClient,
-    mut ended: Receiver<EndedCall>,
+    mut ended: Receiver<EndedWork>,
     stop: CancellationToken,
 ) {
     let mut histograms = otlp::CallHistograms::new(reporter.clock.now());
@@ -125,19 +166,24 @@ async fn run_reporter(
         }
         let mut spans = Vec::new();
         let mut has_new = false;
-        while let Ok(call) = ended.try_recv() {
-            histograms.add(&call);
+        while let Ok(work) = ended.try_recv() {
             has_new = true;
-            if call.trace.sampled {
-                spans.push(call);
+            match work {
+                EndedWork::Call(call) => {
+                    histograms.add(&call);
+                    spans.extend(call.trace.sampled.then(|| otlp::span(&call)));
+                }
+                EndedWork::Tool(tool) => {
+                    histograms.add_tool(&tool);
+                    spans.extend(tool.sampled.then(|| tool_spans::span(&tool)));
+                }
             }
             if spans.len() == MAX_SPANS_PER_REPORT {
-                reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
-                spans.clear();
+                reporter.send("/v1/traces", &otlp::spans(reporter.service(), std::mem::take(&mut spans))).await;
             }
         }
         if !spans.is_empty() {
-            reporter.send("/v1/traces", &otlp::spans(reporter.service(), &spans)).await;
+            reporter.send("/v1/traces", &otlp::spans(reporter.service(), std::mem::take(&mut spans))).await;
         }
         if has_new && let Some(report) = histograms.report(reporter.service(), reporter.clock.now())
         {

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use super::EndedCall;
 use super::histogram::{LabelSet, LabelledHistogram};
 use super::log_export::LogRecord;
+use super::tool_calls::EndedTool;
+use super::tool_spans;
 
 /// Bucket bounds recommended by the GenAI conventions
 /// (<https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics/>).
@@ -32,6 +34,10 @@ const TOKEN_BOUNDS: &[f64] = &[
 ];
 const DURATION_BOUNDS: &[f64] =
     &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+/// Bounds of the MCP conventions
+/// (<https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md>).
+const TOOL_BOUNDS: &[f64] =
+    &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 const FIRST_TOKEN_BOUNDS: &[f64] =
     &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
@@ -42,6 +48,8 @@ pub(crate) struct CallHistograms {
     tokens: LabelledHistogram,
     duration: LabelledHistogram,
     first_token: LabelledHistogram,
+    first_chunk: LabelledHistogram,
+    tools: LabelledHistogram,
 }
 
 impl CallHistograms {
@@ -59,7 +67,19 @@ impl CallHistograms {
                 "s",
                 FIRST_TOKEN_BOUNDS,
             ),
+            first_chunk: LabelledHistogram::new(
+                "gen_ai.client.operation.time_to_first_chunk",
+                "s",
+                FIRST_TOKEN_BOUNDS,
+            ),
+            tools: LabelledHistogram::new("mcp.client.operation.duration", "s", TOOL_BOUNDS),
         }
+    }
+
+    /// Adds an ended tool call.
+    pub(crate) fn add_tool(&mut self, ended: &EndedTool) {
+        let duration = (ended.ended - ended.started).to_duration();
+        self.tools.record(tool_spans::labels(ended), duration.as_secs_f64());
     }
 
     /// Adds an ended call.
@@ -74,7 +94,11 @@ impl CallHistograms {
             }
         }
         if let Some(wait) = entry.first_byte_us {
-            self.first_token.record(labels.clone(), wait.to_duration().as_secs_f64());
+            let wait = wait.to_duration().as_secs_f64();
+            self.first_token.record(labels.clone(), wait);
+            if entry.stream {
+                self.first_chunk.record(labels.clone(), wait);
+            }
         }
         let mut labels = labels;
         if let Some(error) = error_type(entry) {
@@ -86,14 +110,15 @@ impl CallHistograms {
 
     /// Returns a metrics report, or `None` before the first call.
     pub(crate) fn report(&self, service: &str, now: Micros) -> Option<Value> {
-        if self.duration.is_empty() {
+        let (since, now) = (unix_nanos(self.since), unix_nanos(now));
+        let all =
+            [&self.tokens, &self.duration, &self.first_token, &self.first_chunk, &self.tools];
+        let filled = all.into_iter().filter(|histogram| !histogram.is_empty());
+        let metrics: Vec<Value> =
+            filled.map(|histogram| histogram.to_json(&since, &now)).collect();
+        if metrics.is_empty() {
             return None;
         }
-        let (since, now) = (unix_nanos(self.since), unix_nanos(now));
-        let metrics: Vec<Value> = [&self.tokens, &self.duration, &self.first_token]
-            .into_iter()
-            .map(|histogram| histogram.to_json(&since, &now))
-            .collect();
         Some(json!({ "resourceMetrics": [{
             "resource": resource(service),
             "scopeMetrics": [{ "scope": scope(), "metrics": metrics }],
@@ -101,9 +126,8 @@ impl CallHistograms {
     }
 }
 
-/// Returns a trace report with one span per call.
-pub(crate) fn spans(service: &str, ended: &[EndedCall]) -> Value {
-    let spans: Vec<Value> = ended.iter().map(span).collect();
+/// Returns a trace report with these spans.
+pub(crate) fn spans(service: &str, spans: Vec<Value>) -> Value {
     json!({ "resourceSpans": [{
         "resource": resource(service),
         "scopeSpans": [{ "scope": scope(), "spans": spans }],
@@ -136,7 +160,8 @@ pub(crate) fn logs(service: &str, records: &[LogRecord], now: Micros) -> Value {
     }] })
 }
 
-fn span(call: &EndedCall) -> Value {
+/// Returns the span of a call.
+pub(crate) fn span(call: &EndedCall) -> Value {
     let EndedCall { trace, kind, entry } = call;
     let LedgerEntry {
         request_id,
@@ -196,9 +221,14 @@ fn span(call: &EndedCall) -> Value {
         span_labels.push(("error.type", error.clone()));
     }
     let mut attributes = attributes(&span_labels);
+    let filled = |count: u64| (count > 0).then_some(count);
+    let cache_written = usage.cache_write.saturating_add(usage.cache_write_long);
     let numbers = [
         ("gen_ai.usage.input_tokens", Some(usage.input)),
         ("gen_ai.usage.output_tokens", Some(usage.output)),
+        ("gen_ai.usage.cache_read.input_tokens", filled(usage.cache_read)),
+        ("gen_ai.usage.cache_creation.input_tokens", filled(cache_written)),
+        ("gen_ai.usage.reasoning.output_tokens", filled(usage.thinking)),
         ("http.response.status_code", Some(u64::from(*status))),
         ("portunus.attempts", Some(u64::from(*attempts))),
         ("portunus.first_byte_us", first_byte_us.and_then(|wait| u64::try_from(wait.get()).ok())),
@@ -294,6 +324,6 @@ fn scope() -> Value {
 }
 
 /// Formats a time in decimal nanoseconds, as OTLP does.
-fn unix_nanos(at: Micros) -> String {
+pub(crate) fn unix_nanos(at: Micros) -> String {
     i128::from(at.get()).saturating_mul(1_000).to_string()
 }

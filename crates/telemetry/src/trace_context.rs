@@ -41,6 +41,12 @@ impl TraceContext {
         Self { id: id.max(1), parent: None, span: span.max(1), sampled: true }
     }
 
+    /// Returns the context of another span with the same parent.
+    #[must_use]
+    pub fn with_span(self, span: u64) -> Self {
+        Self { span: span.max(1), ..self }
+    }
+
     /// Returns the `traceparent` header for the provider, which makes its spans children of this
     /// call.
     pub fn header(&self) -> Option<HeaderValue> {

@@ -20,7 +20,7 @@ pub use allowed_networks::{check as check_address, client_address};
 pub use headers::add_limit_headers;
 pub use network_limits::{NetworkPermit, NetworkUse};
 pub use rate_window::{RateWindow, RemainingLimit, RemainingLimits};
-pub use shared_limits::SharedLimits;
+pub use shared_limits::{SharedLimits, ValkeyRequests};
 
 use canon::{ApiError, ErrorKind};
 use ledger::Clock;

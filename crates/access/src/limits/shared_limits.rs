@@ -4,14 +4,14 @@
 //! or holds foreign values, each node applies its share of a limit and finds changed keys by
 //! polling.
 
-use canon::{AtomicMicros, Micros};
+use canon::{AtomicMicros, Micros, TimeHistogram};
 use futures_util::StreamExt as _;
 use ledger::Clock;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, Script};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tokio_util::task::TaskTracker;
 
 use config::ValkeySettings;
@@ -41,8 +41,41 @@ pub struct SharedLimits {
     nodes: AtomicU32,
     /// Time until which Valkey is not asked.
     paused_until: AtomicMicros,
-    /// True if the last heartbeat was not answered.
-    is_silent: AtomicBool,
+    /// Requests so far, for metrics.
+    pub requests: ValkeyRequests,
+}
+
+/// Requests to Valkey on the path of a call and of heartbeats.
+#[derive(Debug)]
+pub struct ValkeyRequests {
+    /// Their durations.
+    pub times: TimeHistogram,
+    failed: AtomicU64,
+    is_up: AtomicBool,
+}
+
+impl ValkeyRequests {
+    const fn new() -> Self {
+        let (failed, is_up) = (AtomicU64::new(0), AtomicBool::new(true));
+        Self { times: TimeHistogram::for_storage(), failed, is_up }
+    }
+
+    /// Returns the number of requests without an answer.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the last heartbeat was answered, and before the first one.
+    pub fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, begun: Instant, is_answered: bool) {
+        self.times.record(begun.elapsed());
+        if !is_answered {
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// An amount to count against a shared limit.
@@ -93,7 +126,7 @@ impl SharedLimits {
             node,
             nodes: AtomicU32::new(1),
             paused_until: AtomicMicros::default(),
-            is_silent: AtomicBool::new(false),
+            requests: ValkeyRequests::new(),
         }))
     }
 
@@ -104,7 +137,7 @@ impl SharedLimits {
 
     /// Returns true if Valkey recently failed to answer.
     pub fn is_unreachable(&self) -> bool {
-        self.is_silent.load(Ordering::Relaxed) || self.clock.now() < self.paused_until.load()
+        !self.requests.is_up() || self.clock.now() < self.paused_until.load()
     }
 
     /// Asks Valkey for a sign of life.
@@ -125,8 +158,10 @@ impl SharedLimits {
         let mut manager = self.manager.clone();
         let mut invocation = self.take_script.key(format!("portunus:{limit_name}:{owner}"));
         invocation.arg(*amount).arg(*limit);
+        let begun = Instant::now();
         let answered =
             tokio::time::timeout(self.timeout, invocation.invoke_async(&mut manager)).await;
+        self.requests.note(begun, matches!(answered, Ok(Ok(_))));
         let reply: Result<(i64, i64, u64), _> = match answered {
             Ok(reply) => reply,
             Err(_) => return self.pause("no answer in time"),
@@ -197,11 +232,14 @@ impl SharedLimits {
             let mut invocation = script.key(NODES_KEY);
             invocation.arg(&self.node).arg(NODE_TIMEOUT_SECONDS);
             let counted = invocation.invoke_async::<u32>(&mut manager);
+            let begun = Instant::now();
             let counted = tokio::time::timeout(HEARTBEAT_INTERVAL, counted).await;
+            let is_answered = matches!(counted, Ok(Ok(_)));
+            self.requests.note(begun, is_answered);
+            self.requests.is_up.store(is_answered, Ordering::Relaxed);
             if let Ok(Ok(nodes)) = counted {
                 self.nodes.store(nodes.max(1), Ordering::Relaxed);
             }
-            self.is_silent.store(!matches!(counted, Ok(Ok(_))), Ordering::Relaxed);
             tokio::time::sleep(HEARTBEAT_INTERVAL).await;
         }
     }

@@ -45,13 +45,14 @@ pub(super) fn start() -> WorkerGuard {
     guard
 }
 
-/// Logs the number of lines that were dropped since the last report.
-pub(crate) fn report_dropped() {
+/// Logs the number of lines that were dropped since the last report. Returns the number since start.
+pub(crate) fn report_dropped() -> u64 {
     let dropped = DROPPED.get().map_or(0, ErrorCounter::dropped_lines);
     let new = dropped.saturating_sub(REPORTED.swap(dropped, Ordering::Relaxed));
     if new > 0 {
         tracing::warn!(lines = new, "{new} log lines were dropped: standard error is too slow");
     }
+    u64::try_from(dropped).unwrap_or(u64::MAX)
 }
 
 /// Escapes control characters of each event. The formatter writes an event in a single call.

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
+use telemetry::ToolObserver;
 use upstream::{FetchError, FetchReply, MediaFetcher};
 
 use super::oauth::McpTokenSource;
@@ -28,6 +29,10 @@ pub const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 const CLIENT_INFO_KEY: &str = "io.modelcontextprotocol/clientInfo";
 /// Status of a token that is not accepted.
 const UNAUTHORIZED: u16 = 401;
+/// Method that calls a tool.
+const TOOL_METHOD: &str = "tools/call";
+/// Word for a tool that reports a failure, as the conventions of OpenTelemetry have it.
+const TOOL_FAILED: &str = "tool_error";
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Largest answer of a server.
@@ -82,6 +87,23 @@ pub enum McpError {
     },
     /// The answer breaks a rule of the protocol or a limit of the gateway.
     Unusable(&'static str),
+}
+
+impl McpError {
+    /// Returns the word used in metrics.
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::NotPublic => "not_public",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::Unreachable(_) => "unreachable",
+            Self::Status(_) => "http_status",
+            Self::NotConnected { .. } => "not_connected",
+            Self::SignInEnded { .. } => "sign_in_ended",
+            Self::Protocol { .. } => "protocol_error",
+            Self::Unusable(_) => "unusable",
+        }
+    }
 }
 
 impl fmt::Display for McpError {
@@ -153,6 +175,8 @@ pub struct McpEndpoint {
     pub timeout: Duration,
     /// Source of the token of a server that people connect.
     pub tokens: Option<McpTokenSource>,
+    /// Counts calls of tools.
+    pub observer: ToolObserver,
 }
 
 /// Conversation with one server.
@@ -232,7 +256,7 @@ impl McpClient {
         let mut params = Map::new();
         params.insert("name".to_owned(), Value::from(name));
         params.insert("arguments".to_owned(), arguments);
-        self.request("tools/call", params).await
+        self.request(TOOL_METHOD, params).await
     }
 
     /// Sends a request of the protocol with the parameters of another client, and returns the result. The
@@ -286,7 +310,32 @@ impl McpClient {
         }
     }
 
+    /// Counts a call of a tool that could not be sent, because the server failed before.
+    pub fn note_unsent(&self, tool: &str, error: &McpError) {
+        self.endpoint.observer.begin(tool).end(Some(error.word()));
+    }
+
+    /// Sends a request. Calls of tools are counted.
     async fn request(
+        &mut self,
+        method: &str,
+        params: Map<String, Value>,
+    ) -> Result<Map<String, Value>, McpError> {
+        if method != TOOL_METHOD {
+            return self.exchange(method, params).await;
+        }
+        let tool = params.get("name").and_then(Value::as_str).unwrap_or_default();
+        let running = self.endpoint.observer.begin(tool);
+        let answered = self.exchange(method, params).await;
+        running.end(match &answered {
+            Ok(result) if is_tool_error(result) => Some(TOOL_FAILED),
+            Ok(_) => None,
+            Err(error) => Some(error.word()),
+        });
+        answered
+    }
+
+    async fn exchange(
         &mut self,
         method: &str,
         mut params: Map<String, Value>,
@@ -380,6 +429,11 @@ fn name_header(name: &str) -> Option<HeaderValue> {
 /// Returns the name and version of the gateway.
 pub(crate) fn client_info() -> Value {
     json!({ "name": "portunus", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// Returns true if the tool itself reports that it failed.
+fn is_tool_error(result: &Map<String, Value>) -> bool {
+    result.get("isError").and_then(Value::as_bool).unwrap_or(false)
 }
 
 /// Returns true if a server may have refused the stateless protocol. Servers of earlier versions answer with

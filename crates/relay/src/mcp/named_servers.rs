@@ -7,12 +7,15 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use std::sync::Arc;
+use telemetry::{ToolObserver, ToolTrace};
 
 use super::client::McpEndpoint;
 use super::oauth::McpTokenSource;
 use crate::call::Call;
 use crate::engine::Engine;
 
+/// Name of all servers that callers name by their address, in metrics.
+const REMOTE_SERVER: &str = "remote";
 /// Headers of one server.
 const MAX_HEADERS: usize = 32;
 /// Headers that the client of the gateway sets itself, and those of one connection (RFC 9110, section 7.6.1).
@@ -59,6 +62,7 @@ pub(super) fn remote_endpoint(
         headers,
         timeout: settings.timeout,
         tokens: None,
+        observer: observe(&call.engine, REMOTE_SERVER, call.trace.map(ToolTrace::below)),
     })
 }
 
@@ -77,11 +81,13 @@ pub(super) fn offered_server<'c>(
     })
 }
 
-/// Returns the endpoint of a server of the operator, for keys of this account.
+/// Returns the endpoint of a server of the operator, for keys of this account. `trace` is that of the calls of
+/// its tools.
 pub fn offered_endpoint(
     (engine, config): (&Engine, &config::Config),
     server: &Arc<McpServerSettings>,
     account_id: &str,
+    trace: Option<ToolTrace>,
 ) -> McpEndpoint {
     let caller = (account_id, config.public_url.as_str());
     McpEndpoint {
@@ -90,7 +96,15 @@ pub fn offered_endpoint(
         headers: server.headers.clone(),
         timeout: config.mcp.timeout,
         tokens: McpTokenSource::new(&engine.mcp_grants, server, caller),
+        observer: observe(engine, &server.name, trace),
     }
+}
+
+/// Returns the observer of a server. The name must be the operator's or fixed, because it is a label.
+fn observe(engine: &Engine, server: &str, trace: Option<ToolTrace>) -> ToolObserver {
+    let trace = trace.filter(|_| engine.telemetry.is_on());
+    let word = trace.map_or(1, |_| engine.request_ids.next_word());
+    engine.metrics.observe_tools(server, (&engine.telemetry, &engine.clock), trace, word)
 }
 
 /// Reads the headers that a caller wants to have sent. `path` is their field.

@@ -5,6 +5,7 @@ use http::header::AUTHORIZATION;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
+use telemetry::ToolTrace;
 
 use super::bench::{NamedServer, ToolBench, ToolFilter};
 use super::named_servers::{
@@ -40,7 +41,8 @@ pub(super) fn read_server(call: &Call, tool: &Value, at: usize) -> Result<NamedS
             let server = offered_server(call, &path, connector)?;
             allowed.push(ToolFilter::Offered(Arc::clone(server)));
             let (parts, account) = ((&*call.engine, &*call.config), &call.key.record.account_id);
-            let mut endpoint = offered_endpoint(parts, server, account);
+            let trace = call.trace.map(ToolTrace::below);
+            let mut endpoint = offered_endpoint(parts, server, account, trace);
             // The caller's own token takes the place of the operator's.
             if headers.contains_key(AUTHORIZATION) {
                 endpoint.tokens = None;

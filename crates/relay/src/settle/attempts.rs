@@ -51,6 +51,7 @@ impl CallAccount {
         self.has_absorbed = false;
         (self.attempt_usage, self.absorbed_before) = (Usage::default(), self.entry.absorbed);
         self.entry.lane = lane.name.clone();
+        self.lane_calls = Arc::clone(&lane.calls);
         self.attempt_started = now;
         self.silence = Duration::ZERO;
         self.meter = ReplyMeter::default();
