@@ -10,6 +10,7 @@ pub mod cli;
 mod host;
 mod listeners;
 mod node_journal;
+mod node_metrics;
 mod process_limits;
 mod serve;
 mod shutdown;

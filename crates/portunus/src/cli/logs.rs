@@ -36,13 +36,31 @@ pub(super) fn start() -> WorkerGuard {
         // They would be written to standard error, which has just failed.
         .log_internal_errors(false)
         .with_writer(LineEscaper(queue));
-    if std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json") {
+    if is_json() {
         logs.json().flatten_event(true).finish().with(filter).init();
     } else {
         let logs = logs.with_target(false).with_ansi(io::stderr().is_terminal());
         logs.finish().with(filter).init();
     }
     guard
+}
+
+/// Returns true if every line of the log is a JSON object.
+pub(super) fn is_json() -> bool {
+    std::env::var("PORTUNUS_LOG_FORMAT").is_ok_and(|format| format == "json")
+}
+
+/// Returns the line for the error that ends the process, in the form of the other lines. It does not pass
+/// through the log, which may be filtered or too slow.
+pub(super) fn error_line(why: &str) -> String {
+    let timestamp = jiff::Timestamp::now().to_string();
+    let line = serde_json::json!({
+        "timestamp": timestamp,
+        "level": "ERROR",
+        "message": why,
+        "target": "portunus",
+    });
+    format!("{line}\n")
 }
 
 /// Logs the number of lines that were dropped since the last report. Returns the number since start.

@@ -21,6 +21,7 @@ mod reconcile;
 mod serve;
 mod simulate;
 mod users;
+mod welcome;
 
 pub(crate) use logs::report_dropped as report_dropped_logs;
 

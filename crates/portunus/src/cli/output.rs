@@ -5,16 +5,19 @@ use std::panic::PanicHookInfo;
 use std::time::Duration;
 use tracing_appender::non_blocking::WorkerGuard;
 
+use super::logs;
+
 /// Time that the process waits for its output. The guard of the logs waits a second itself.
 const MAX_OUTPUT_WAIT: Duration = Duration::from_secs(2);
 
-/// Logs panics like everything else. The usual hook writes to standard error itself, so that a thread that
-/// panics would wait for a pipe that nobody reads.
+/// Makes a panic one line of the log, like everything else. The usual hook writes several
+/// lines that are no JSON, and writes to standard error itself, so that a thread that panics would wait for a pipe
+/// that nobody reads.
 pub(super) fn log_panics() {
     std::panic::set_hook(Box::new(|panic: &PanicHookInfo<'_>| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let why = panic.payload_as_str().unwrap_or("no message");
-        tracing::error!(place, "a thread panicked: {why}");
+        tracing::error!(place, "a thread panicked at {place}: {why}");
     }));
 }
 
@@ -31,7 +34,7 @@ pub(super) fn print_text(text: String) {
 
 /// Writes the error that ends the process.
 pub(super) fn print_error(why: &str) {
-    let line = format!("portunus: {why}\n");
+    let line = if logs::is_json() { logs::error_line(why) } else { format!("portunus: {why}\n") };
     run_unless_stuck(move || drop(std::io::stderr().write_all(line.as_bytes())));
 }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::common::CommonArgs;
-use super::output::print_text;
-use crate::app::{App, FirstStart};
+use super::welcome;
+use crate::app::App;
 use crate::listeners::{ListenerRole, PassedSockets};
 use crate::node_journal::FolderUse;
 use crate::shutdown::{StopSignals, stop_on_signal};
@@ -103,7 +103,7 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
     }
     // It ends with the process, because a signal must work until then.
     let stopping = stop_on_signal(Arc::clone(&app), signals);
-    print_text(welcome_text(&app, first.as_ref()).await?);
+    welcome::greet(&app, first.as_ref()).await?;
     app.tell_supervisor(SupervisorNews::Ready);
     if let Some(period) = supervisor::watchdog_period().or(handed.watchdog) {
         app.start_watchdog(period);
@@ -113,40 +113,4 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
         () = stopping => {}
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the greeting of a gateway that serves.
-async fn welcome_text(app: &App, first: Option<&FirstStart>) -> anyhow::Result<String> {
-    let address = app.config().public_url.clone();
-    let mut lines = vec![
-        format!(
-            "Portunus {} serves {} models",
-            env!("CARGO_PKG_VERSION"),
-            app.config().catalog.len()
-        ),
-        String::new(),
-        format!("  API      {address}"),
-        match app.setup_link().await? {
-            Some(link) => format!("  Console  {link}   (one-time set-up link)"),
-            None => format!("  Console  {address}/console"),
-        },
-    ];
-    if let Some(FirstStart { key }) = first {
-        lines.extend([
-            format!("  Key      {key}   (shown only this once)"),
-            String::new(),
-            "Try it:".to_owned(),
-            String::new(),
-            format!(
-                "  curl {address}/v1/chat/completions \\\n    -H 'Authorization: Bearer {key}' \\\n    \
-                 -H 'Content-Type: application/json' \\\n    \
-                 -d '{{\"model\":\"demo-chat\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello!\"}}]}}'"
-            ),
-        ]);
-    } else {
-        lines.push(String::new());
-        lines.push("Make a key with: portunus keys create --name NAME --unlimited".to_owned());
-    }
-    lines.push(String::new());
-    Ok(lines.into_iter().map(|line| line + "\n").collect())
 }

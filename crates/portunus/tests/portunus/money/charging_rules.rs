@@ -487,7 +487,7 @@ async fn the_bill_of_a_provider_is_compared() {
         (&told["told"]["bill_usd"], &told["told"]["output"]),
         (&json!("0.000020000"), &json!(5))
     );
-    let metrics = gateway.app.engine.metrics.encode(&[], telemetry::ScrapedValues::default());
+    let metrics = gateway.get("/metrics").send().await.text();
     let line = "portunus_told_minus_ours_nanodollars{provider=\"p\"} 1000";
     assert!(metrics.contains(line), "{metrics}");
 }

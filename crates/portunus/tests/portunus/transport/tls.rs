@@ -84,7 +84,8 @@ async fn connections_beyond_the_limit_are_counted() {
     }
     let refused_connections = gateway.app.engine.connections.refused();
     let scraped = telemetry::ScrapedValues { refused_connections, ..Default::default() };
-    let text = gateway.app.engine.metrics.encode(&[], scraped);
+    let format = telemetry::MetricsFormat::Prometheus;
+    let text = gateway.app.engine.metrics.encode(&scraped, format);
     assert!(text.contains("portunus_refused_connections_total 3\n"), "{text}");
     drop(held);
 }
