@@ -113,6 +113,14 @@ pub(crate) fn openssl() -> Result<PathBuf> {
     find("openssl").context("OpenSSL is installed, yet not on the search path")
 }
 
+/// Returns the path of Prometheus' checker; installs it if missing.
+pub(crate) fn promtool() -> Result<PathBuf> {
+    if find("promtool").is_none() {
+        apt("prometheus")?;
+    }
+    find("promtool").context("Prometheus is installed, yet promtool is not on the search path")
+}
+
 /// Returns the path of nginx; installs it if missing.
 pub(crate) fn nginx() -> Result<PathBuf> {
     if find("nginx").is_none() {

@@ -46,6 +46,7 @@ mod mcp;
 mod mcp_oauth;
 mod mcp_prices;
 mod media_urls;
+mod metrics;
 mod money;
 #[cfg(feature = "node-tests")]
 mod nodes;

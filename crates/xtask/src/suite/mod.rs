@@ -6,6 +6,7 @@
 mod agents;
 mod e2e;
 mod linear;
+mod metrics;
 pub(crate) mod node;
 mod openapi;
 pub(crate) mod postgres;
@@ -54,6 +55,8 @@ pub(crate) enum Step {
     Nodes,
     /// A linter on the API description, and a client generated from it
     Openapi,
+    /// Alert rules, dashboard and metrics, read by Prometheus' own checker
+    Metrics,
     /// The official clients against a running gateway
     E2e,
     /// The console in a real browser, with real mail and a real identity provider
@@ -139,6 +142,7 @@ fn run_step(step: Step) -> Result<()> {
         Step::StorePostgres => postgres::run(),
         Step::Nodes => postgres::run_nodes(),
         Step::Openapi => openapi::run(),
+        Step::Metrics => metrics::run(),
         Step::E2e => e2e::run(),
         Step::Browser => browser::run(),
         Step::Agents => agents::run(),

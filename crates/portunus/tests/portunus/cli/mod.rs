@@ -8,6 +8,7 @@ mod doctor;
 mod full_disk;
 mod import;
 mod journal_damage;
+mod json_logs;
 mod migrate;
 mod output;
 mod process_limits;
