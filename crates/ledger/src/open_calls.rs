@@ -115,8 +115,7 @@ impl OpenCalls {
         let (writer_thread, state) = (Mutex::default(), Mutex::default());
         let (goodwill, clock_error) = (GoodwillBook::default(), AtomicI64::new(0));
         let tallies = KeyTallies::default();
-        let book =
-            Self { clock, journal, writer_thread, state, goodwill, tallies, clock_error };
+        let book = Self { clock, journal, writer_thread, state, goodwill, tallies, clock_error };
         let book = Arc::new(book);
         Ok(OpenedJournal { book, found, segments })
     }

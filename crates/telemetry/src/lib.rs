@@ -179,11 +179,18 @@ async fn run_reporter(
                 }
             }
             if spans.len() == MAX_SPANS_PER_REPORT {
-                reporter.send("/v1/traces", &otlp::spans(reporter.service(), std::mem::take(&mut spans))).await;
+                reporter
+                    .send(
+                        "/v1/traces",
+                        &otlp::spans(reporter.service(), std::mem::take(&mut spans)),
+                    )
+                    .await;
             }
         }
         if !spans.is_empty() {
-            reporter.send("/v1/traces", &otlp::spans(reporter.service(), std::mem::take(&mut spans))).await;
+            reporter
+                .send("/v1/traces", &otlp::spans(reporter.service(), std::mem::take(&mut spans)))
+                .await;
         }
         if has_new && let Some(report) = histograms.report(reporter.service(), reporter.clock.now())
         {

@@ -135,7 +135,8 @@ impl GatewayMetrics {
         failed: &[FailedAttempt],
     ) {
         let has_place = lane.place(&self.lane_places) <= MAX_LANE_SERIES;
-        if has_place { lane } else { &self.other_lanes }.record(call);
+        let counters = if has_place { lane } else { &self.other_lanes };
+        counters.record(call);
         for attempt in failed {
             self.lane_failures.add([&attempt.lane, &attempt.outcome], 1);
         }

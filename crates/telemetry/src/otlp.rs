@@ -111,11 +111,9 @@ impl CallHistograms {
     /// Returns a metrics report, or `None` before the first call.
     pub(crate) fn report(&self, service: &str, now: Micros) -> Option<Value> {
         let (since, now) = (unix_nanos(self.since), unix_nanos(now));
-        let all =
-            [&self.tokens, &self.duration, &self.first_token, &self.first_chunk, &self.tools];
+        let all = [&self.tokens, &self.duration, &self.first_token, &self.first_chunk, &self.tools];
         let filled = all.into_iter().filter(|histogram| !histogram.is_empty());
-        let metrics: Vec<Value> =
-            filled.map(|histogram| histogram.to_json(&since, &now)).collect();
+        let metrics: Vec<Value> = filled.map(|histogram| histogram.to_json(&since, &now)).collect();
         if metrics.is_empty() {
             return None;
         }

@@ -30,7 +30,8 @@ impl ProcessStats {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         // The folder itself is open while it is listed.
-        let open_files = fs::read_dir("/proc/self/fd").ok().map(|all| all.count().saturating_sub(1));
+        let open_files =
+            fs::read_dir("/proc/self/fd").ok().map(|all| all.count().saturating_sub(1));
         Self {
             cpu_seconds: cpu_seconds(&stat),
             resident_bytes: status_number(&status, "VmRSS:").map(|kib| kib.saturating_mul(1_024)),

@@ -106,9 +106,8 @@ impl GatewayMetrics {
     }
 
     fn write_calls(&self, writer: &mut MetricsWriter, lane_calls: &[LaneCalls]) {
-        let is_apart = |one: &&LaneCalls| {
-            one.calls.used_place().is_some_and(|place| place <= MAX_LANE_SERIES)
-        };
+        let is_apart =
+            |one: &&LaneCalls| one.calls.used_place().is_some_and(|place| place <= MAX_LANE_SERIES);
         let mut series: Vec<LaneSeries<'_>> =
             lane_calls.iter().filter(is_apart).map(LaneSeries::new).collect();
         if !self.other_lanes.calls().is_empty() {
@@ -118,12 +117,10 @@ impl GatewayMetrics {
         let help = "Calls ended, by model, lane, format, status and error";
         let mut family = writer.family("portunus_calls", Counter, help);
         for one in &series {
-            let [model, provider, lane] = one.labels();
             for (CallEnd { format, status, error }, count) in one.calls.calls() {
-                let (dialect, status) = (("dialect", format.as_str()), status.to_string());
-                let end = [dialect, ("status", &*status), ("error", error)];
-                let [dialect, status, error] = end;
-                family.sample(&[model, provider, lane, dialect, status, error], count);
+                let status = status.to_string();
+                let end = [("dialect", format.as_str()), ("status", &*status), ("error", error)];
+                family.sample(&[&one.labels()[..], &end].concat(), count);
             }
         }
         let help = "Time from the arrival of a call to the end of its answer";
@@ -158,7 +155,6 @@ impl GatewayMetrics {
                 family.sample(&[model, provider, lane, ("part", part)], load(count));
             }
         }
-        type ReadCount = fn(&LaneCounters) -> &AtomicU64;
         let singles: [(&'static str, &str, ReadCount); 3] = [
             ("portunus_cost_nanodollars", "Nanodollars charged to keys", |calls| &calls.cost),
             ("portunus_absorbed_nanodollars", "Nanodollars that the operator pays", |calls| {
@@ -214,6 +210,9 @@ impl GatewayMetrics {
     }
 }
 
+/// Choice of one of the counters of a lane.
+type ReadCount = fn(&LaneCounters) -> &AtomicU64;
+
 /// Counters of a lane with their labels.
 struct LaneSeries<'a> {
     model: &'a str,
@@ -250,24 +249,20 @@ fn write_keys(writer: &mut MetricsWriter, keys: &[KeyUse]) {
         let mut family = writer.family(name, Counter, help);
         for one in keys {
             let key = one.key_id.as_deref().unwrap_or(OTHER);
-            let account = if one.key_id.is_some() { &one.account_id } else { OTHER };
+            let account = if one.key_id.is_some() { one.account_id.as_str() } else { OTHER };
             family.sample(&[("key", key), ("account", account)], value(one));
         }
     }
 }
 
 fn write_lanes(writer: &mut MetricsWriter, lanes: &[LaneHealth]) {
-    let lanes: Vec<(&LaneHealth, String)> =
-        lanes.iter().take(MAX_LANE_STATES).map(|one| (one, one.credential.to_string())).collect();
-    let labels = |(one, credential): &'_ (&LaneHealth, String)| {
-        [("lane", one.lane.clone()), ("credential", credential.clone())]
-    };
+    let lanes = lanes.get(..lanes.len().min(MAX_LANE_STATES)).unwrap_or_default();
     let mut write = |name, help: &str, value: &dyn Fn(&LaneHealth) -> Option<f64>| {
         let mut family = writer.family(name, Gauge, help);
-        for lane in &lanes {
-            let [(lane_name, text), (credential, index)] = labels(lane);
-            if let Some(value) = value(lane.0) {
-                family.sample(&[(lane_name, &text), (credential, &index)], value);
+        for one in lanes {
+            let credential = one.credential.to_string();
+            if let Some(value) = value(one) {
+                family.sample(&[("lane", &one.lane), ("credential", &credential)], value);
             }
         }
     };

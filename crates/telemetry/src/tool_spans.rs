@@ -26,8 +26,9 @@ pub(crate) fn labels(ended: &EndedTool) -> LabelSet {
 
 /// Returns the span of a tool call. Arguments and results are not exported.
 pub(crate) fn span(ended: &EndedTool) -> Value {
-    let EndedTool { trace_id, parent, span, sampled: _, server: _, tool, started, ended: end, .. } =
-        ended;
+    let EndedTool {
+        trace_id, parent, span, sampled: _, server: _, tool, started, ended: end, ..
+    } = ended;
     let mut labels = labels(ended);
     labels.push(("gen_ai.tool.name", tool.clone()));
     let mut value = json!({

@@ -95,9 +95,8 @@ async fn calls_are_counted_by_model_lane_status_error_and_key() {
     assert_eq!(of("portunus_call_duration_seconds_bucket", ",le=\"600.0\""), Some(3.0), "{text}");
     let error = |word: &str| value(&text, &format!("portunus_errors_total{{error=\"{word}\"}}"));
     assert_eq!((error("invalid_request"), error("unauthenticated")), (Some(1.0), Some(1.0)));
-    let status = |code: &str| {
-        value(&text, &format!("portunus_http_responses_total{{status=\"{code}\"}}"))
-    };
+    let status =
+        |code: &str| value(&text, &format!("portunus_http_responses_total{{status=\"{code}\"}}"));
     assert_eq!((status("400"), status("401")), (Some(1.0), Some(1.0)), "{text}");
 
     let id = gateway.key.split('-').nth(2).unwrap();
@@ -286,8 +285,7 @@ async fn used_gateway() -> (TestGateway, String) {
     let broken = reply(500, "application/json", "{}");
     let good = reply(200, "application/json", &whole.to_string());
     let provider = ScriptedProvider::start(vec![broken, good]).await;
-    let config =
-        format!("{}[media]\nallow = [\"127.0.0.1\"]\n", provider.config("chat"));
+    let config = format!("{}[media]\nallow = [\"127.0.0.1\"]\n", provider.config("chat"));
     let gateway = TestGateway::with_config(&config).await;
     for _ in 0..5 {
         assert_eq!(gateway.post(CHAT, &chat("m")).send().await.status, 200);
@@ -318,16 +316,18 @@ async fn used_gateway() -> (TestGateway, String) {
 /// Rows of the tables of metrics in the documentation: name, type and labels.
 fn described() -> BTreeMap<String, (String, Vec<String>)> {
     let text = include_str!("../../../../docs/observability.md");
-    let rows = text.lines().filter(|line| {
-        line.starts_with("| `portunus_") || line.starts_with("| `process_")
-    });
+    let rows = text
+        .lines()
+        .filter(|line| line.starts_with("| `portunus_") || line.starts_with("| `process_"));
     let row = |line: &str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let name = cells[1].trim_matches('`').to_owned();
         let labels = cells[3].split_whitespace().map(|label| label.trim_matches('`').to_owned());
         (name, (cells[2].to_owned(), labels.collect::<Vec<_>>()))
     };
-    rows.map(row).filter(|(_, (kind, _))| ["counter", "gauge", "histogram"].contains(&&**kind)).collect()
+    rows.map(row)
+        .filter(|(_, (kind, _))| ["counter", "gauge", "histogram"].contains(&&**kind))
+        .collect()
 }
 
 #[tokio::test]
@@ -410,17 +410,20 @@ async fn both_formats_of_prometheus_are_served() {
     let open = gateway.get("/metrics").header("accept", accept).send().await;
     assert!(open.header("content-type").starts_with("application/openmetrics-text"));
     let text = open.text();
-    assert!(text.contains("# TYPE portunus_calls counter\n") && text.ends_with("# EOF\n"), "{text}");
+    assert!(
+        text.contains("# TYPE portunus_calls counter\n") && text.ends_with("# EOF\n"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
 async fn streams_that_callers_leave_are_counted_as_such() {
     let events = ["one", "two"].map(|word| {
-        let delta = json!({ "choices": [{ "index": 0, "delta": { "content": word } }] });
-        format!("data: {delta}\n\n")
+        json!({ "choices": [{ "index": 0, "delta": { "content": word } }] }).to_string()
     });
-    let mut steps = sse(&events.concat());
-    steps.retain(|step| !matches!(step, AnswerStep::Close));
+    let mut steps = sse(&events.each_ref().map(String::as_str));
+    // The stream does not end.
+    steps.pop();
     steps.push(AnswerStep::WaitFor(std::sync::Arc::new(tokio::sync::Semaphore::new(0))));
     let provider = ScriptedProvider::start(vec![steps]).await;
     let gateway = TestGateway::with_config(&provider.config("chat")).await;

@@ -11,20 +11,12 @@ impl CallAccount {
     /// Counts the call with the counters of its lane. `cost` is what the key pays.
     pub(super) fn count_call(&self, now: Instant, cost: Money) {
         let entry = &self.entry;
-        let error = match entry.outcome {
-            CallOutcome::Done => "",
-            CallOutcome::CallerLeft
-            | CallOutcome::BrokeOff
-            | CallOutcome::Failed
-            | CallOutcome::Recovered
-                if self.error_word.is_empty() =>
-            {
-                entry.outcome.word()
-            }
-            CallOutcome::CallerLeft
-            | CallOutcome::BrokeOff
-            | CallOutcome::Failed
-            | CallOutcome::Recovered => self.error_word,
+        let error = if entry.outcome == CallOutcome::Done {
+            ""
+        } else if self.error_word.is_empty() {
+            entry.outcome.word()
+        } else {
+            self.error_word
         };
         // The operator pays what is beyond the reservation.
         let absorbed = entry.absorbed.saturating_add(entry.cost.saturating_sub(cost));
