@@ -11,12 +11,6 @@ use telemetry::{MetricsFormat, ScrapedStore, ScrapedValkey, ScrapedValues};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
-/// Commit that the program was built from, if the build knows it.
-const COMMIT: &str = match option_env!("PORTUNUS_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
-
 /// Metrics for an admin key of an owner or administrator. A separate listener serves them without a
 /// key.
 pub(super) async fn metrics(incoming: ApiRequest) -> Result<Response, ApiError> {
@@ -69,7 +63,6 @@ fn scrape(state: &ApiState) -> ScrapedValues {
         config_revision: state.admin.stored.lock().revision,
         dropped_reports: engine.telemetry.dropped(),
         version: env!("CARGO_PKG_VERSION"),
-        commit: COMMIT,
     }
 }
 

@@ -25,6 +25,7 @@ impl App {
     /// Starts the background loops: posting to the store, leases, refresh of keys, fsync of the
     /// journal, sweeps, image tasks, webhooks, reload.
     pub fn start_background(self: &Arc<Self>, given: LoadOptions) {
+        self.note_build();
         let app = Arc::clone(self);
         // Tracked with the calls, because their settlements must be posted before the process ends.
         self.engine

@@ -13,7 +13,23 @@ pub(crate) const MEASURE_PERIOD: Duration = Duration::from_secs(5);
 /// End of the names of segments that calls may still need.
 const SEGMENT_SUFFIX: &str = ".journal";
 
+/// Commit and date of the build, if the build told them.
+const BUILD: Option<&str> = option_env!("PORTUNUS_BUILD");
+
+/// Returns the commit that the program was built from, if that is known.
+fn built_commit(build: &'static str) -> Option<&'static str> {
+    let commit = build.split_whitespace().next()?;
+    commit.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(commit)
+}
+
 impl App {
+    /// Tells the metrics which build this is.
+    pub(crate) fn note_build(&self) {
+        if let Some(commit) = BUILD.and_then(built_commit) {
+            self.engine.metrics.set_commit(commit);
+        }
+    }
+
     /// Measures the disk of the data folder. A measurement that hangs delays only the next one.
     pub(crate) async fn measure_disk(&self) {
         let engine = Arc::clone(&self.engine);
@@ -40,4 +56,16 @@ fn measure(folder: &Path, disk: &DiskMetrics) {
     }
     disk.journal_segments.set(segments);
     disk.journal_bytes.set(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commit_is_the_first_word_of_the_build() {
+        assert_eq!(built_commit("0123456789ab 2026-11-18"), Some("0123456789ab"));
+        assert_eq!(built_commit("unknown commit"), None);
+        assert_eq!(built_commit(""), None);
+    }
 }

@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use crate::counters::OTHER;
-
-/// Attribute names and values that identify one series.
-pub(crate) type LabelSet = Vec<(&'static str, String)>;
+use crate::otlp_values::{LabelSet, attributes};
 
 /// Upper bound of series in memory. Callers can only name configured models, so it is not reached
 /// in practice. Values beyond it are counted together, with `other` as the value of every attribute.
@@ -60,7 +58,7 @@ impl LabelledHistogram {
             .map(|(labels, series)| {
                 let counts: Vec<String> = series.buckets.iter().map(u64::to_string).collect();
                 json!({
-                    "attributes": super::otlp::attributes(labels),
+                    "attributes": attributes(labels),
                     "startTimeUnixNano": since,
                     "timeUnixNano": now,
                     "count": series.count.to_string(),

@@ -12,6 +12,7 @@ mod log_export;
 mod metrics;
 mod node_scrape;
 mod otlp;
+mod otlp_values;
 mod process_stats;
 mod scrape;
 mod tool_calls;

@@ -6,8 +6,8 @@
 use canon::{ErrorKind, Money};
 use config::{CountedCall, LaneCounters};
 use ledger::{Clock, FailedAttempt};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::Telemetry;
 use crate::counters::{Counter, Gauge, NamedCounts};
@@ -15,6 +15,8 @@ use crate::tool_calls::{ToolObserver, ToolServers, ToolTrace};
 
 /// Pairs of model and lane that are counted apart.
 pub const MAX_LANE_SERIES: u32 = 1_000;
+/// Commit of a build that does not know it.
+const UNKNOWN_COMMIT: &str = "unknown";
 /// HTTP statuses have three digits.
 const STATUSES: usize = 1_000;
 
@@ -22,6 +24,7 @@ const STATUSES: usize = 1_000;
 pub struct GatewayMetrics {
     /// Unix seconds of the start.
     pub(crate) started: Gauge,
+    commit: OnceLock<&'static str>,
     /// Calls that have begun and not ended.
     pub running_calls: Gauge,
     /// Failed operations of the journal.
@@ -102,6 +105,7 @@ impl GatewayMetrics {
     pub fn new() -> Self {
         Self {
             started: Gauge::default(),
+            commit: OnceLock::new(),
             running_calls: Gauge::default(),
             journal_errors: Counter::default(),
             journal_damaged_files: Gauge::default(),
@@ -125,6 +129,17 @@ impl GatewayMetrics {
     pub fn note_start(&self, unix_seconds: i64) {
         self.started.set(unix_seconds);
         self.reloads.put_in_force(unix_seconds);
+    }
+
+    /// Sets the commit that the program was built from, once.
+    pub fn set_commit(&self, commit: &'static str) {
+        // A second one is that of the same program.
+        let _ = self.commit.set(commit);
+    }
+
+    /// Returns the commit that the program was built from.
+    pub(crate) fn commit(&self) -> &'static str {
+        self.commit.get().copied().unwrap_or(UNKNOWN_COMMIT)
     }
 
     /// Counts a settled or refused call with the counters of its lane, and the attempts that failed.

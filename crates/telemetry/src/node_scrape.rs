@@ -160,7 +160,7 @@ fn write_configuration(
 
 fn write_process(metrics: &GatewayMetrics, writer: &mut MetricsWriter, scraped: &ScrapedValues) {
     let mut family = writer.family("portunus_build_info", Gauge, "Version of the program");
-    family.sample(&[("version", scraped.version), ("commit", scraped.commit)], 1);
+    family.sample(&[("version", scraped.version), ("commit", metrics.commit())], 1);
     let ProcessStats { cpu_seconds, resident_bytes, virtual_bytes, open_files, max_files, threads } =
         ProcessStats::read();
     if let Some(cpu) = cpu_seconds {

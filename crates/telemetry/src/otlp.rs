@@ -9,8 +9,9 @@ use ledger::{CallOutcome, LedgerEntry};
 use serde_json::{Value, json};
 
 use super::EndedCall;
-use super::histogram::{LabelSet, LabelledHistogram};
+use super::histogram::LabelledHistogram;
 use super::log_export::LogRecord;
+use super::otlp_values::{LabelSet, attributes, unix_nanos};
 use super::tool_calls::EndedTool;
 use super::tool_spans;
 
@@ -302,13 +303,6 @@ fn provider_name(provider: &str) -> &str {
     }
 }
 
-pub(crate) fn attributes(labels: &LabelSet) -> Vec<Value> {
-    labels
-        .iter()
-        .map(|(name, value)| json!({ "key": name, "value": { "stringValue": value } }))
-        .collect()
-}
-
 fn resource(service: &str) -> Value {
     let labels = vec![
         ("service.name", service.to_owned()),
@@ -319,9 +313,4 @@ fn resource(service: &str) -> Value {
 
 fn scope() -> Value {
     json!({ "name": "portunus", "version": env!("CARGO_PKG_VERSION") })
-}
-
-/// Formats a time in decimal nanoseconds, as OTLP does.
-pub(crate) fn unix_nanos(at: Micros) -> String {
-    i128::from(at.get()).saturating_mul(1_000).to_string()
 }

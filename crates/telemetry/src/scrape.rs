@@ -60,8 +60,6 @@ pub struct ScrapedValues {
     pub dropped_reports: u64,
     /// Version of the program.
     pub version: &'static str,
-    /// Commit it was built from.
-    pub commit: &'static str,
 }
 
 /// Accesses to the database.

@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::histogram::LabelSet;
-use super::otlp::{attributes, unix_nanos};
+use super::otlp_values::{LabelSet, attributes, unix_nanos};
 use super::tool_calls::{DONE, EndedTool};
 
 /// Method of the protocol that calls a tool.
