@@ -202,10 +202,11 @@ impl GatewayMetrics {
         counts.enumerate().filter(|(_, count)| *count > 0)
     }
 
-    /// Returns the errors that callers were told, with their number.
+    /// Returns all kinds of errors with the number of times that callers were told them. Zeros are told too,
+    /// because Prometheus sees no increase in a series that begins.
     pub(crate) fn errors(&self) -> impl Iterator<Item = (ErrorKind, u64)> {
         let counts = self.errors.iter().map(|count| count.load(Ordering::Relaxed));
-        ErrorKind::ALL.into_iter().zip(counts).filter(|(_, count)| *count > 0)
+        ErrorKind::ALL.into_iter().zip(counts)
     }
 }
 

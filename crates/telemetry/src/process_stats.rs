@@ -29,9 +29,7 @@ impl ProcessStats {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-        // The folder itself is open while it is listed.
-        let open_files =
-            fs::read_dir("/proc/self/fd").ok().map(|all| all.count().saturating_sub(1));
+        let open_files = open_files();
         Self {
             cpu_seconds: cpu_seconds(&stat),
             resident_bytes: status_number(&status, "VmRSS:").map(|kib| kib.saturating_mul(1_024)),
@@ -41,6 +39,15 @@ impl ProcessStats {
             threads: status_number(&status, "Threads:"),
         }
     }
+}
+
+/// Returns the number of open files. Since Linux 6.2 the size of the folder is their number; before, the folder
+/// must be listed, and is open itself meanwhile.
+fn open_files() -> Option<usize> {
+    const FOLDER: &str = "/proc/self/fd";
+    let told = fs::metadata(FOLDER).ok().and_then(|found| usize::try_from(found.len()).ok());
+    let listed = || fs::read_dir(FOLDER).ok().map(|all| all.count().saturating_sub(1));
+    told.filter(|count| *count > 0).or_else(listed)
 }
 
 /// Returns user and system time. The name of the program stands in brackets and may have spaces.
