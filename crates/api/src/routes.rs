@@ -19,7 +19,7 @@ use crate::request::HandlerFuture;
 use crate::state::ApiState;
 use crate::{
     admin, agent_routes, cached_contents, catalog, chat, conversations, embeddings, files, health,
-    images, key_info, mcp, messages, models, native, oauth, openapi, responses, sessions,
+    images, key_info, mcp, messages, metrics, models, native, oauth, openapi, responses, sessions,
     task_routes,
 };
 
