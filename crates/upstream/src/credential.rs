@@ -1,18 +1,17 @@
-//! Credentials of a provider: none, a header, a Google access token or an AWS signature.
+//! Credentials of a provider: none, a header, an access token that is fetched, or an AWS signature.
 
-use canon::{ApiError, Micros};
+use canon::ApiError;
 use http::Request;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use std::fmt;
 use std::sync::Arc;
 
+use crate::aws_signer::SigV4Signer;
+use crate::entra_auth::EntraAuth;
 use crate::google_auth::GoogleAuth;
-use crate::sigv4::SigV4Signer;
+use crate::renewed_secret::RenewedSecret;
 use transport::HttpClient;
 use transport::RequestBody;
-
-/// Time of day, a parameter so that a test can set it.
-pub type ClockFn = Arc<dyn Fn() -> Micros + Send + Sync>;
 
 /// A credential for a provider, never printed.
 #[derive(Clone)]
@@ -22,8 +21,15 @@ pub struct Credential(CredentialKind);
 enum CredentialKind {
     None,
     Header(HeaderName, HeaderValue),
-    Google(Arc<GoogleAuth>),
+    Token(Arc<AccessToken>),
     SigV4(Arc<SigV4Signer>),
+}
+
+/// A bearer token that is fetched and renewed.
+struct AccessToken {
+    secret: Arc<RenewedSecret<HeaderValue>>,
+    /// Google Cloud project of the account, if it names one.
+    project: Option<String>,
 }
 
 /// Returns the secret of a header, without the name of its scheme.
@@ -54,7 +60,14 @@ impl Credential {
 
     /// A Google access token, fetched on demand and renewed before it expires.
     pub fn google(google: GoogleAuth) -> Self {
-        Self(CredentialKind::Google(Arc::new(google)))
+        let (secret, project) = google.into_secret();
+        Self(CredentialKind::Token(Arc::new(AccessToken { secret: Arc::new(secret), project })))
+    }
+
+    /// An access token of Microsoft Entra ID, fetched on demand and renewed before it expires.
+    pub fn entra(entra: EntraAuth) -> Self {
+        let secret = Arc::new(entra.into_secret());
+        Self(CredentialKind::Token(Arc::new(AccessToken { secret, project: None })))
     }
 
     /// An AWS signature of every request.
@@ -66,7 +79,7 @@ impl Credential {
     pub(crate) const fn is_none(&self) -> bool {
         match self.0 {
             CredentialKind::None => true,
-            CredentialKind::Header(..) | CredentialKind::Google(_) | CredentialKind::SigV4(_) => {
+            CredentialKind::Header(..) | CredentialKind::Token(_) | CredentialKind::SigV4(_) => {
                 false
             }
         }
@@ -77,10 +90,10 @@ impl Credential {
         match &self.0 {
             CredentialKind::None => Vec::new(),
             CredentialKind::Header(_, value) => vec![without_scheme(value)],
-            CredentialKind::Google(google) => {
-                google.current_token().iter().map(without_scheme).collect()
+            CredentialKind::Token(token) => {
+                token.secret.current().iter().map(|value| without_scheme(value)).collect()
             }
-            CredentialKind::SigV4(keys) => keys.secrets(),
+            CredentialKind::SigV4(signer) => signer.credentials().secrets(),
         }
     }
 
@@ -91,12 +104,14 @@ impl Credential {
             (CredentialKind::Header(name, value), CredentialKind::Header(other, known)) => {
                 name == other && value == known
             }
-            (CredentialKind::Google(own), CredentialKind::Google(other)) => own.matches(other),
+            (CredentialKind::Token(own), CredentialKind::Token(other)) => {
+                own.secret.identity() == other.secret.identity()
+            }
             (CredentialKind::SigV4(own), CredentialKind::SigV4(other)) => own.matches(other),
             (
                 CredentialKind::None
                 | CredentialKind::Header(..)
-                | CredentialKind::Google(_)
+                | CredentialKind::Token(_)
                 | CredentialKind::SigV4(_),
                 _,
             ) => false,
@@ -106,7 +121,7 @@ impl Credential {
     /// Returns the Google Cloud project of the credential, if it names one.
     pub fn project(&self) -> Option<&str> {
         match &self.0 {
-            CredentialKind::Google(google) => google.project(),
+            CredentialKind::Token(token) => token.project.as_deref(),
             CredentialKind::None | CredentialKind::Header(..) | CredentialKind::SigV4(_) => None,
         }
     }
@@ -115,7 +130,7 @@ impl Credential {
     pub(crate) const fn is_fixed(&self) -> bool {
         match self.0 {
             CredentialKind::None | CredentialKind::Header(..) => true,
-            CredentialKind::Google(_) | CredentialKind::SigV4(_) => false,
+            CredentialKind::Token(_) | CredentialKind::SigV4(_) => false,
         }
     }
 
@@ -123,7 +138,7 @@ impl Credential {
     pub(crate) const fn fixed_header(&self) -> Option<(&HeaderName, &HeaderValue)> {
         match &self.0 {
             CredentialKind::Header(name, value) => Some((name, value)),
-            CredentialKind::None | CredentialKind::Google(_) | CredentialKind::SigV4(_) => None,
+            CredentialKind::None | CredentialKind::Token(_) | CredentialKind::SigV4(_) => None,
         }
     }
 
@@ -138,20 +153,93 @@ impl Credential {
             CredentialKind::Header(name, value) => {
                 request.headers_mut().insert(name.clone(), value.clone());
             }
-            CredentialKind::Google(google) => {
-                let token = google.token(client).await?;
-                request.headers_mut().insert(AUTHORIZATION, token);
+            CredentialKind::Token(token) => {
+                let value = token.secret.get(client).await?;
+                request.headers_mut().insert(AUTHORIZATION, HeaderValue::clone(&value));
             }
-            CredentialKind::SigV4(keys) => keys.sign(request)?,
+            CredentialKind::SigV4(signer) => signer.sign(request, client).await?,
         }
         Ok(())
     }
 
-    /// Drops a fetched token after the provider refused it, so that the next call fetches another.
-    pub(crate) fn mark_refused(&self) {
+    /// Replaces a fetched secret that the provider refused with this status. AWS answers 403 both to
+    /// expired keys and to a missing permission, so its keys are used until they are renewed.
+    pub(crate) fn mark_refused(&self, status: u16) {
         match &self.0 {
-            CredentialKind::Google(google) => google.forget(),
-            CredentialKind::None | CredentialKind::Header(..) | CredentialKind::SigV4(_) => {}
+            CredentialKind::Token(token) if status == 401 => token.secret.drop_refused(),
+            CredentialKind::SigV4(signer) if matches!(status, 401 | 403) => {
+                if let Some(secret) = signer.credentials().renewed_secret() {
+                    secret.renew_soon();
+                }
+            }
+            CredentialKind::None
+            | CredentialKind::Header(..)
+            | CredentialKind::Token(_)
+            | CredentialKind::SigV4(_) => {}
+        }
+    }
+
+    /// Returns true if the secret is fetched from a service.
+    pub(crate) fn is_fetched(&self) -> bool {
+        match &self.0 {
+            CredentialKind::Token(_) => true,
+            CredentialKind::SigV4(signer) => signer.credentials().renewed_secret().is_some(),
+            CredentialKind::None | CredentialKind::Header(..) => false,
+        }
+    }
+
+    /// Starts a fetch if the secret is missing, expired or due for renewal.
+    pub(crate) fn keep_fresh(&self, client: &HttpClient) {
+        match &self.0 {
+            CredentialKind::Token(token) => token.secret.keep_fresh(client),
+            CredentialKind::SigV4(signer) => {
+                if let Some(secret) = signer.credentials().renewed_secret() {
+                    secret.keep_fresh(client);
+                }
+            }
+            CredentialKind::None | CredentialKind::Header(..) => {}
+        }
+    }
+
+    /// Fetches the secret, unless there is a valid one.
+    pub(crate) async fn prepare(&self, client: &HttpClient) -> Result<(), ApiError> {
+        match &self.0 {
+            CredentialKind::Token(token) => token.secret.get(client).await.map(|_| ()),
+            CredentialKind::SigV4(signer) => {
+                signer.credentials().keys(client).await.map(|_| ())
+            }
+            CredentialKind::None | CredentialKind::Header(..) => Ok(()),
+        }
+    }
+
+    /// Returns the reason why the secret cannot be fetched, for the operator.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        match &self.0 {
+            CredentialKind::Token(token) => token.secret.trouble(),
+            CredentialKind::SigV4(signer) => signer.credentials().renewed_secret()?.trouble(),
+            CredentialKind::None | CredentialKind::Header(..) => None,
+        }
+    }
+
+    /// Takes over the secret that the same credential fetched under an earlier configuration.
+    pub(crate) fn adopt(&self, earlier: &Self) {
+        match (&self.0, &earlier.0) {
+            (CredentialKind::Token(own), CredentialKind::Token(earlier)) => {
+                own.secret.adopt(&earlier.secret);
+            }
+            (CredentialKind::SigV4(own), CredentialKind::SigV4(earlier)) => {
+                let own = own.credentials().renewed_secret();
+                if let Some((own, earlier)) = own.zip(earlier.credentials().renewed_secret()) {
+                    own.adopt(earlier);
+                }
+            }
+            (
+                CredentialKind::None
+                | CredentialKind::Header(..)
+                | CredentialKind::Token(_)
+                | CredentialKind::SigV4(_),
+                _,
+            ) => {}
         }
     }
 }
@@ -161,7 +249,7 @@ impl fmt::Debug for Credential {
         f.write_str(match self.0 {
             CredentialKind::None => "Credential(none)",
             CredentialKind::Header(..) => "Credential(header …)",
-            CredentialKind::Google(_) => "Credential(google …)",
+            CredentialKind::Token(_) => "Credential(token …)",
             CredentialKind::SigV4(_) => "Credential(sigv4 …)",
         })
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::credential::Credential;
+use crate::error_chain::error_chain;
 use crate::secret_filter::{self, FindKnown};
 use transport::Outbound;
 use transport::{ClientResponse, HttpClient, SendError, SentMark, TimerPool};
@@ -287,6 +288,38 @@ impl Provider {
         transport::is_public_host(self.base_url.authority.host())
     }
 
+    /// Returns true if the credential at this index is fetched from a service.
+    pub fn has_fetched_credential(&self, index: usize) -> bool {
+        self.credential(index).is_fetched()
+    }
+
+    /// Fetches the credential at this index, unless there is a valid one.
+    pub async fn prepare_credential(&self, index: usize) -> Result<(), ApiError> {
+        self.credential(index).prepare(&self.client).await
+    }
+
+    /// Starts to fetch the credentials that are missing, expired or due for renewal.
+    pub fn keep_credentials_fresh(&self) {
+        for index in 0..self.credential_count() {
+            self.credential(index).keep_fresh(&self.client);
+        }
+    }
+
+    /// Returns the reason why the credential at this index cannot be fetched, for the operator.
+    pub fn credential_trouble(&self, index: usize) -> Option<String> {
+        self.credential(index).trouble()
+    }
+
+    /// Takes over the secrets that another provider with the same base URL fetched for the same
+    /// credentials.
+    pub fn adopt_credentials(&self, earlier: &Self) {
+        for index in 0..self.credential_count() {
+            if let Some(known) = self.index_in(earlier, index) {
+                self.credential(index).adopt(earlier.credential(known));
+            }
+        }
+    }
+
     fn credential(&self, index: usize) -> &Credential {
         index
             .checked_sub(1)
@@ -438,8 +471,8 @@ impl Provider {
     ) -> Result<ClientResponse, ApiError> {
         let error = match self.timers.timeout(options.first_byte, sending).await {
             Some(Ok(Ok(response))) => {
-                if response.status == 401 {
-                    self.credential(options.credential).mark_refused();
+                if matches!(response.status, 401 | 403) {
+                    self.credential(options.credential).mark_refused(response.status);
                 }
                 // Asked first: the decoding moves the response.
                 return match response.is_event_stream() {
@@ -504,17 +537,6 @@ fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
         inner = error.source();
     }
     false
-}
-
-/// Returns the messages of an error and of all its causes. The outermost one alone says little.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(error) = inner {
-        text = format!("{text}: {error}");
-        inner = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

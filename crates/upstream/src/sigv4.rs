@@ -2,14 +2,13 @@
 //! <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>.
 
 use aws_lc_rs::{digest, hmac};
-use canon::{ApiError, Micros};
+use canon::Micros;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::uri::Scheme;
 use http::{Request, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use crate::credential::ClockFn;
 use transport::RequestBody;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -22,14 +21,19 @@ const DATE_HEADER: &str = "x-amz-date";
 const BODY_HASH_HEADER: &str = "x-amz-content-sha256";
 const SESSION_HEADER: &str = "x-amz-security-token";
 
-/// Keys of an AWS account with region and service, never printed.
-pub struct SigV4Signer {
+/// Region and service that signatures are for.
+#[derive(PartialEq, Eq)]
+pub(crate) struct SigningScope {
     region: String,
     service: String,
+}
+
+/// Keys of an AWS account or role, never printed.
+#[derive(Clone)]
+pub(crate) struct AwsKeys {
     access_key: String,
     secret_key: String,
     session: Option<HeaderValue>,
-    now: ClockFn,
 }
 
 /// Invalid field of AWS keys. Never repeats its value.
@@ -44,30 +48,32 @@ pub struct SigV4Error {
 
 const INVALID_TEXT: &str = "is empty or holds invalid characters";
 
-impl SigV4Signer {
-    /// Creates a signer for a service in a region. The error names the invalid field.
-    pub fn new(
-        region: &str,
-        service: &str,
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+/// Checks a part of a list that is separated by slashes and commas.
+pub(crate) fn check_part(field: &'static str, text: &str) -> Result<(), SigV4Error> {
+    match is_plain(text) && !text.contains(['/', ',']) {
+        true => Ok(()),
+        false => Err(SigV4Error { field, reason: INVALID_TEXT }),
+    }
+}
+
+impl AwsKeys {
+    /// Checks keys. The error names the invalid field.
+    pub(crate) fn new(
         access_key: &str,
         secret_key: &str,
         session_token: Option<&str>,
-        now: ClockFn,
     ) -> Result<Self, SigV4Error> {
-        let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-        let named = [("region", region), ("service", service), ("access_key", access_key)];
-        for (field, text) in named {
-            // The values are parts of a list separated by slashes and commas.
-            if !plain(text) || text.contains(['/', ',']) {
-                return Err(SigV4Error { field, reason: INVALID_TEXT });
-            }
-        }
-        if !plain(secret_key) {
+        check_part("access_key", access_key)?;
+        if !is_plain(secret_key) {
             return Err(SigV4Error { field: "secret_key", reason: INVALID_TEXT });
         }
         let session = match session_token {
             None => None,
-            Some(token) if !plain(token) => {
+            Some(token) if !is_plain(token) => {
                 return Err(SigV4Error { field: "session_token", reason: INVALID_TEXT });
             }
             Some(token) => {
@@ -79,14 +85,8 @@ impl SigV4Signer {
                 Some(value)
             }
         };
-        Ok(Self {
-            region: region.to_owned(),
-            service: service.to_owned(),
-            access_key: access_key.to_owned(),
-            secret_key: secret_key.to_owned(),
-            session,
-            now,
-        })
+        let (access_key, secret_key) = (access_key.to_owned(), secret_key.to_owned());
+        Ok(Self { access_key, secret_key, session })
     }
 
     /// Returns the secret texts.
@@ -96,27 +96,48 @@ impl SigV4Signer {
         keys.into_iter().map(|key| key.as_bytes().to_vec()).chain(session).collect()
     }
 
-    /// Returns true if both have the same keys, region and service.
+    /// Returns true if both are the same.
     pub(crate) fn matches(&self, other: &Self) -> bool {
-        let Self { region, service, access_key, secret_key, session, now: _ } = self;
-        (region, service, access_key, secret_key, session)
-            == (&other.region, &other.service, &other.access_key, &other.secret_key, &other.session)
+        let Self { access_key, secret_key, session } = self;
+        (access_key, secret_key, session)
+            == (&other.access_key, &other.secret_key, &other.session)
+    }
+
+    /// Returns the keys as texts, for the identity of what is made of them.
+    pub(crate) fn texts(&self) -> [&str; 3] {
+        let session = self.session.as_ref().and_then(|session| session.to_str().ok());
+        [&self.access_key, &self.secret_key, session.unwrap_or_default()]
+    }
+
+    /// Returns the session token.
+    pub(crate) const fn session(&self) -> Option<&HeaderValue> {
+        self.session.as_ref()
+    }
+}
+
+impl SigningScope {
+    pub(crate) fn new(region: &str, service: &str) -> Self {
+        Self { region: region.to_owned(), service: service.to_owned() }
     }
 
     /// Signs a request that is otherwise complete.
-    pub(crate) fn sign(&self, request: &mut Request<RequestBody>) -> Result<(), ApiError> {
-        let defect = |what: &str| ApiError::internal(format!("a request cannot be signed: {what}"));
-        let stamp = timestamp((self.now)()).ok_or_else(|| defect("the clock is out of range"))?;
+    pub(crate) fn sign(
+        &self,
+        request: &mut Request<RequestBody>,
+        keys: &AwsKeys,
+        now: Micros,
+    ) -> Result<(), &'static str> {
+        let stamp = timestamp(now).ok_or("the clock is out of range")?;
         let mut hash = digest::Context::new(&digest::SHA256);
         for piece in request.body().pieces() {
             hash.update(piece);
         }
         let hash = hex(hash.finish().as_ref());
-        let host = host_header(request.uri()).ok_or_else(|| defect("it has no host"))?;
-        let value = |text: &str| HeaderValue::from_str(text).map_err(|_| defect("a header"));
+        let host = host_header(request.uri()).ok_or("it has no host")?;
+        let value = |text: &str| HeaderValue::from_str(text).map_err(|_| "a header");
         request.headers_mut().insert(DATE_HEADER, value(&stamp)?);
         request.headers_mut().insert(BODY_HASH_HEADER, value(&hash)?);
-        if let Some(session) = &self.session {
+        if let Some(session) = keys.session() {
             request.headers_mut().insert(SESSION_HEADER, session.clone());
         }
         let mut signed = vec![("host", host.as_str())];
@@ -125,17 +146,39 @@ impl SigV4Signer {
                 signed.push((name, text));
             }
         }
-        let proof =
-            self.authorization(request.method().as_str(), request.uri(), signed, &hash, &stamp);
+        let method = request.method().as_str();
+        let proof = self.authorization(keys, method, request.uri(), signed, &hash, &stamp);
         let mut proof = value(&proof)?;
         proof.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, proof);
         Ok(())
     }
 
+    /// Returns the headers of a signed request without a body, which another service sends.
+    pub(crate) fn signed_headers(
+        &self,
+        keys: &AwsKeys,
+        uri: &Uri,
+        more: (&'static str, &str),
+        now: Micros,
+    ) -> Option<Vec<(&'static str, String)>> {
+        let (stamp, host) = (timestamp(now)?, host_header(uri)?);
+        let mut headers = vec![("host", host), (DATE_HEADER, stamp.clone())];
+        headers.push((more.0, more.1.to_owned()));
+        if let Some(session) = keys.session() {
+            headers.push((SESSION_HEADER, session.to_str().ok()?.to_owned()));
+        }
+        let signed = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let hash = hex(digest::digest(&digest::SHA256, b"").as_ref());
+        let proof = self.authorization(keys, "POST", uri, signed, &hash, &stamp);
+        headers.push(("Authorization", proof));
+        Some(headers)
+    }
+
     /// Returns the value of the `Authorization` header.
     fn authorization(
         &self,
+        keys: &AwsKeys,
         method: &str,
         uri: &Uri,
         mut headers: Vec<(&str, &str)>,
@@ -163,16 +206,16 @@ impl SigV4Signer {
         let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let canonical = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
         let to_sign = format!("{ALGORITHM}\n{stamp}\n{scope}\n{canonical}");
-        let signature = hex(&hmac_sha256(&self.signing_key(day), &to_sign));
-        let access = &self.access_key;
+        let signature = hex(&hmac_sha256(&self.signing_key(keys, day), &to_sign));
+        let access = &keys.access_key;
         format!(
             "{ALGORITHM} Credential={access}/{scope}, SignedHeaders={names}, Signature={signature}"
         )
     }
 
     /// Derives the key of one day, region and service.
-    fn signing_key(&self, day: &str) -> Vec<u8> {
-        let mut key = format!("AWS4{}", self.secret_key).into_bytes();
+    fn signing_key(&self, keys: &AwsKeys, day: &str) -> Vec<u8> {
+        let mut key = format!("AWS4{}", keys.secret_key).into_bytes();
         for part in [day, &self.region, &self.service, "aws4_request"] {
             key = hmac_sha256(&key, part);
         }
@@ -180,9 +223,9 @@ impl SigV4Signer {
     }
 }
 
-impl std::fmt::Debug for SigV4Signer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SigV4Signer({} in {} …)", self.service, self.region)
+impl fmt::Display for SigningScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.service, self.region)
     }
 }
 
@@ -232,20 +275,24 @@ mod tests {
     use bytes::Bytes;
     use http::Method;
     use http::header::CONTENT_TYPE;
-    use std::sync::Arc;
 
     /// Keys and time of the published test suite.
-    fn keys(session: Option<&str>) -> SigV4Signer {
+    fn keys(session: Option<&str>) -> AwsKeys {
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
-        let now: ClockFn = Arc::new(|| Micros::from_secs(1_440_938_160));
-        SigV4Signer::new("us-east-1", "service", "AKIDEXAMPLE", secret, session, now).unwrap()
+        AwsKeys::new("AKIDEXAMPLE", secret, session).unwrap()
     }
+
+    fn scope() -> SigningScope {
+        SigningScope::new("us-east-1", "service")
+    }
+
+    const NOW: Micros = Micros::from_secs(1_440_938_160);
 
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
     fn matches_the_published_signatures() {
-        let stamp = timestamp(Micros::from_secs(1_440_938_160)).unwrap();
+        let stamp = timestamp(NOW).unwrap();
         assert_eq!(stamp, "20150830T123600Z");
         let form = "9095672bbd1f56dfc5b65f3e153adc8731a4a654192329106275f4c7b24d0b6e";
         let cases = [
@@ -282,7 +329,8 @@ mod tests {
             let uri: Uri = format!("https://example.amazonaws.com{path}").parse().unwrap();
             let mut headers = vec![("x-amz-date", stamp.as_str()), ("host", uri.host().unwrap())];
             headers.extend(more);
-            let proof = keys(None).authorization(method, &uri, headers, hash, &stamp);
+            let keys = keys(None);
+            let proof = scope().authorization(&keys, method, &uri, headers, hash, &stamp);
             assert!(proof.ends_with(&format!("Signature={signature}")), "{method} {path}: {proof}");
         }
     }
@@ -294,7 +342,7 @@ mod tests {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = "http://127.0.0.1:9/model/a%3A0/invoke".parse().unwrap();
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        keys(Some("tok-en")).sign(&mut request).unwrap();
+        scope().sign(&mut request, &keys(Some("tok-en")), NOW).unwrap();
         let text = |name| request.headers()[name].to_str().unwrap();
         let whole = hex(digest::digest(&digest::SHA256, b"{\"a\":1}").as_ref());
         assert_eq!(text("x-amz-content-sha256"), whole);
@@ -302,23 +350,5 @@ mod tests {
         assert_eq!(text("x-amz-date"), "20150830T123600Z");
         let signed = "content-type;host;x-amz-content-sha256;x-amz-date;x-amz-security-token";
         assert!(text("authorization").contains(&format!("SignedHeaders={signed},")));
-    }
-
-    #[test]
-    fn error_names_the_field_without_the_secret() {
-        let now: ClockFn = Arc::new(|| Micros::ZERO);
-        let new = |region: &str, access: &str, secret: &str, session: Option<&str>| {
-            SigV4Signer::new(region, "bedrock", access, secret, session, Arc::clone(&now))
-                .unwrap_err()
-                .to_string()
-        };
-        assert!(new("", "AK", "s", None).starts_with("region:"));
-        assert!(new("eu", "A/K", "s", None).starts_with("access_key:"));
-        let error = new("eu", "AK", "hush hush", None);
-        assert!(error.starts_with("secret_key:") && !error.contains("hush"));
-        let error = new("eu", "AK", "s", Some("hush\n"));
-        assert!(error.starts_with("session_token:") && !error.contains("hush"));
-        let shown = format!("{:?}", keys(Some("tok-en")));
-        assert!(!shown.contains("tok-en") && !shown.contains("wJalr") && !shown.contains("AKID"));
     }
 }

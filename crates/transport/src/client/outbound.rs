@@ -106,6 +106,13 @@ impl Outbound {
         Self { resolver, ..self.clone() }
     }
 
+    /// Returns the same settings without proxies and without a guard, for services of this machine.
+    /// Their addresses mean something only here, so a proxy must not be asked for them.
+    #[must_use]
+    pub fn direct(&self) -> Self {
+        Self { matcher: None, resolver: None, ..self.clone() }
+    }
+
     /// Reads the root certificates now, which otherwise the first handshake does. The error tells why
     /// no server can be verified.
     pub fn check_certificates(&self) -> Result<(), OutboundError> {

@@ -15,8 +15,8 @@ const ALLOWED: &[(&str, &str)] = &[
         "a pooled connection is driven until it closes, and holds no data of a call",
     ),
     (
-        "crates/upstream/src/google_auth.rs",
-        "a token is fetched for all calls that wait for it, within a timeout",
+        "crates/upstream/src/renewed_secret.rs",
+        "a credential is fetched for all calls that wait for it, within a timeout",
     ),
     ("crates/xtask/", "developer commands end as a whole"),
 ];
