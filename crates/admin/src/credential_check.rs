@@ -112,9 +112,7 @@ async fn check_credential(
         .iter()
         .find_map(|origin| Some((*origin, model_list_path(endpoints, *origin)?)))
     else {
-        return CredentialCheck::failed(
-            "the provider has no model list to check with; try a call".to_owned(),
-        );
+        return check_fetch(provider, credential).await;
     };
     let mut headers = HeaderMap::new();
     for (name, value) in
@@ -144,9 +142,29 @@ async fn check_credential(
             CredentialCheck { ok, status: Some(status), took_ms, ..CredentialCheck::failed(say) }
         }
         Err(error) => {
-            CredentialCheck { took_ms, ..CredentialCheck::failed(error.message().to_owned()) }
+            // The reason of a failed fetch is for administrators; callers get a neutral message.
+            let trouble = provider.credential_trouble(credential);
+            let say = trouble.unwrap_or_else(|| error.message().to_owned());
+            CredentialCheck { took_ms, ..CredentialCheck::failed(say) }
         }
     }
+}
+
+/// Checks a credential of a provider without a model list, as far as it is fetched from a service.
+async fn check_fetch(provider: &Provider, credential: usize) -> CredentialCheck {
+    const NO_LIST: &str = "the provider has no model list to check with; try a call";
+    if !provider.has_fetched_credential(credential) {
+        return CredentialCheck::failed(NO_LIST.to_owned());
+    }
+    let started = Instant::now();
+    let fetched = provider.prepare_credential(credential).await;
+    let took_ms = Some(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let trouble = provider.credential_trouble(credential);
+    let say = match fetched {
+        Ok(()) => format!("the credential was fetched, but {NO_LIST}"),
+        Err(error) => trouble.unwrap_or_else(|| error.message().to_owned()),
+    };
+    CredentialCheck { took_ms, ..CredentialCheck::failed(say) }
 }
 
 /// Returns the path of a provider's model list, derived from its call path in that format.

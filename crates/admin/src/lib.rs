@@ -86,7 +86,9 @@ pub use part_checks::{
     journal_damage, probed_store_check, valkey_check, vault_check,
 };
 pub use password::{HashedPassword, NewPassword, WeakPassword};
-pub use provider_view::{CredentialView, EntrySource, LaneView, ProviderDetail, ProviderView};
+pub use provider_view::{
+    CredentialTrouble, CredentialView, EntrySource, LaneView, ProviderDetail, ProviderView,
+};
 pub use providers::{DeletedProvider, DirectoryProvider, ProviderDraft, SavedProvider};
 pub use refresh::{ACCESS_LIFE, REFRESH_LIFE, TokenGrant};
 pub use request_origin::RequestOrigin;

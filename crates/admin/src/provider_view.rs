@@ -110,9 +110,37 @@ pub struct ProviderDetail {
     pub provider: ProviderView,
     /// Health of its lanes.
     pub lanes: Vec<LaneView>,
+    /// Credentials that cannot be fetched or renewed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub credential_troubles: Vec<CredentialTrouble>,
+}
+
+/// A credential that cannot be fetched or renewed.
+#[derive(Clone, Debug, Serialize)]
+pub struct CredentialTrouble {
+    /// Index of the credential, as in the lanes.
+    pub credential: usize,
+    /// The reason.
+    pub why: String,
+}
+
+/// Returns the credentials of a provider that cannot be fetched or renewed.
+pub(crate) fn credential_troubles(provider: &Provider) -> Vec<CredentialTrouble> {
+    let trouble = |credential| {
+        let why = provider.credential_trouble(credential)?;
+        Some(CredentialTrouble { credential, why })
+    };
+    (0..provider.credential_count()).filter_map(trouble).collect()
 }
 
 impl ProviderDetail {
+    /// Joins a provider with its state, which changes all the time.
+    pub(crate) fn new(config: &Config, provider: ProviderView, lanes: Vec<LaneView>) -> Self {
+        let live = config.providers.iter().find(|live| live.name == provider.id);
+        let credential_troubles = live.map(|live| credential_troubles(live)).unwrap_or_default();
+        Self { provider, lanes, credential_troubles }
+    }
+
     /// Version of the provider, for a change of what was read.
     pub fn version(&self) -> String {
         version_of(&self.provider)

@@ -79,7 +79,8 @@ impl Admin {
         names.dedup();
         let details = names.into_iter().filter_map(|name| {
             let provider = ProviderView::find(&config, &stored, name)?;
-            Some(ProviderDetail { provider, lanes: lanes.remove(name).unwrap_or_default() })
+            let lanes = lanes.remove(name).unwrap_or_default();
+            Some(ProviderDetail::new(&config, provider, lanes))
         });
         Ok(details.collect())
     }
@@ -91,7 +92,7 @@ impl Admin {
         let provider = ProviderView::find(&config, &stored, name);
         let provider = provider.ok_or(AdminError::NotFound("provider"))?;
         let mut lanes = lane_views(&config, self.engine.monotonic_now());
-        Ok(ProviderDetail { provider, lanes: lanes.remove(name).unwrap_or_default() })
+        Ok(ProviderDetail::new(&config, provider, lanes.remove(name).unwrap_or_default()))
     }
 
     /// Creates a provider or replaces its settings.

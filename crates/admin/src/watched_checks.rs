@@ -11,6 +11,7 @@ use crate::health_check::{CheckName, HealthCheck};
 use crate::part_checks::{
     certificate_check, clock_check, descriptor_check, disk_check, files_check, open_files,
 };
+use crate::provider_view::{CredentialTrouble, credential_troubles};
 
 /// Time that the database may take for a question of a check.
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -63,7 +64,7 @@ impl Admin {
         }
     }
 
-    /// Reports providers that refuse a credential.
+    /// Reports providers that refuse a credential, and credentials that cannot be fetched or renewed.
     fn credential_check(&self) -> HealthCheck {
         let lanes = self.engine.config().lane_health(self.engine.monotonic_now());
         let refused: BTreeSet<String> = lanes
@@ -77,7 +78,14 @@ impl Admin {
                 format!("`{provider}` refuses its credential {}", lane.credential + 1)
             })
             .collect();
-        refused_credentials(refused.into_iter().collect())
+        let config = self.engine.config();
+        let missing = config.providers.iter().flat_map(|provider| {
+            let all = credential_troubles(provider).into_iter();
+            all.map(|CredentialTrouble { credential, why }| {
+                format!("`{}` has no credential {}: {why}", provider.name, credential + 1)
+            })
+        });
+        refused_credentials(refused.into_iter().chain(missing).collect())
     }
 
     /// Tells the other nodes the digests of this node's configuration and compares theirs.

@@ -5,14 +5,17 @@
 //! error names the field and never repeats its value.
 
 use catalog::AuthScheme;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::auth::HOST_IDENTITY_REFUSED;
 use crate::default_auth;
 use crate::error::FieldError;
 use crate::raw::RawAuth;
 
 /// Longest accepted secret. The JSON of a Google service account is the longest known one.
 const MAX_SECRET_BYTES: usize = 8 << 10;
+/// Longest accepted certificate with its chain and its key.
+const MAX_CERTIFICATE_BYTES: usize = 32 << 10;
 const SECRET_EXPECTED: &str = "must be the secret itself, as a text";
 
 fn field_error(field: &str, why: impl Into<String>) -> FieldError {
@@ -49,7 +52,7 @@ pub fn auth_from_secret(
 /// Builds a credential from the `auth` object of an API request.
 pub fn auth_from_json(auth: &Value) -> Result<RawAuth, FieldError> {
     let Value::Object(fields) = auth else {
-        return Err(field_error("auth", "must be an object with bearer, header, google or sigv4"));
+        return Err(field_error("auth", "must be an object with bearer, header, google, sigv4 or entra"));
     };
     let mut table = toml::Table::new();
     for (name, value) in fields {
@@ -57,25 +60,44 @@ pub fn auth_from_json(auth: &Value) -> Result<RawAuth, FieldError> {
         let read = match (name.as_str(), value) {
             ("bearer" | "value", value) => secret_reference(&field, value)?,
             ("google", value) => google_account(&field, value)?,
-            ("sigv4", Value::Object(parts)) => {
-                let mut keys = toml::Table::new();
-                for (name, value) in parts {
-                    let field = format!("{field}.{name}");
-                    let read = match name.as_str() {
-                        "access_key" | "secret_key" | "session_token" => {
-                            secret_reference(&field, value)?
-                        }
-                        _ => text_value(&field, value)?,
-                    };
-                    keys.insert(name.clone(), read);
-                }
-                keys.into()
+            ("sigv4" | "entra", Value::Object(parts)) => method_fields(&field, parts)?,
+            // A word would be an identity of this machine.
+            ("sigv4" | "entra", Value::String(_)) => {
+                return Err(field_error(&field, HOST_IDENTITY_REFUSED));
             }
             (_, value) => text_value(&field, value)?,
         };
         table.insert(name.clone(), read);
     }
     Ok(RawAuth(table.into()))
+}
+
+/// Reads the fields of a method with several.
+fn method_fields(field: &str, parts: &Map<String, Value>) -> Result<toml::Value, FieldError> {
+    let mut table = toml::Table::new();
+    for (name, value) in parts {
+        let field = format!("{field}.{name}");
+        let read = match name.as_str() {
+            "access_key" | "secret_key" | "session_token" | "client_secret" => {
+                secret_reference(&field, value)?
+            }
+            "certificate" => certificate_reference(&field, value)?,
+            "from" | "token_file" => return Err(field_error(&field, HOST_IDENTITY_REFUSED)),
+            _ => text_value(&field, value)?,
+        };
+        table.insert(name.clone(), read);
+    }
+    Ok(table.into())
+}
+
+/// Checks a certificate with its key in PEM, which has several lines.
+fn certificate_reference(field: &str, value: &Value) -> Result<toml::Value, FieldError> {
+    let text = value.as_str().ok_or_else(|| field_error(field, SECRET_EXPECTED))?;
+    if text.len() > MAX_CERTIFICATE_BYTES || !text.contains("-----BEGIN ") {
+        let why = format!("must be PEM of at most {MAX_CERTIFICATE_BYTES} bytes");
+        return Err(field_error(field, why));
+    }
+    Ok(text_reference(text))
 }
 
 fn text_value(field: &str, value: &Value) -> Result<toml::Value, FieldError> {
@@ -114,6 +136,9 @@ fn google_account(field: &str, value: &Value) -> Result<toml::Value, FieldError>
     // The account names the host that tokens are requested from. A stored account may only name
     // Google; another host would receive the signed assertion.
     let read: Value = serde_json::from_str(&text).unwrap_or_default();
+    if read.get("type").is_some_and(|kind| kind == "external_account") {
+        return Err(field_error(field, HOST_IDENTITY_REFUSED));
+    }
     let elsewhere = read.get("token_uri").is_some_and(|uri| {
         let uri = uri.as_str().and_then(|uri| uri.parse::<http::Uri>().ok());
         !uri.is_some_and(|uri| {

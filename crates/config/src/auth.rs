@@ -6,19 +6,19 @@ use ledger::{Clock as _, SystemClock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use toml::Value;
-use upstream::{ClockFn, Credential, GoogleAuth, SigV4Signer};
+use upstream::{ClockFn, Credential, GoogleAuth, HostIdentity};
 
+use crate::auth_aws::parse_sigv4;
+use crate::auth_entra::parse_entra;
 use crate::error::FieldError;
 use crate::raw::SecretRef;
 use crate::units::nearest_word;
 
-/// AWS service of a provider for which the directory names none.
-const DEFAULT_AWS_SERVICE: &str = "bedrock";
 /// Host of the metadata server on Google Cloud machines:
 /// <https://cloud.google.com/compute/docs/metadata/overview>.
 const METADATA_HOST: &str = "metadata.google.internal";
-const AUTH_FORMS: &str = "write \"none\", { bearer = … }, { header = \"…\", value = … }, { google = … } or \
-                   { sigv4 = … }, where … is a reference such as { env = \"NAME\" }";
+const AUTH_FORMS: &str = "write \"none\", { bearer = … }, { header = \"…\", value = … }, { google = … }, \
+                   { sigv4 = … } or { entra = … }, where … is a reference such as { env = \"NAME\" }";
 const REFERENCE_FORMS: &str = "must be a reference and not the secret itself: { env = \"NAME\" }, \
                          { file = \"path\" } or, for tests, { text = \"…\" }";
 
@@ -29,7 +29,21 @@ pub(super) struct AuthContext<'a> {
     pub(super) region: Option<&'a str>,
     /// AWS service of the provider according to the directory.
     pub(super) service: Option<&'a str>,
+    /// Permission to use the identity of this machine. Credentials that administrators stored have
+    /// none.
+    pub(super) host: Option<&'a HostIdentity>,
 }
+
+impl<'a> AuthContext<'a> {
+    /// Returns the permission to use the identity of this machine, or an error for this field.
+    pub(super) fn require_host(&self, field: &str) -> Result<&'a HostIdentity, FieldError> {
+        self.host.ok_or_else(|| FieldError::new(field, HOST_IDENTITY_REFUSED))
+    }
+}
+
+/// Reason why a stored credential cannot use the identity of this machine.
+pub(super) const HOST_IDENTITY_REFUSED: &str =
+    "uses the identity of this machine, which only the configuration file may do";
 
 /// Parses the credential in the configuration. An error begins with the field below the provider.
 pub(super) fn parse_auth(
@@ -48,6 +62,7 @@ pub(super) fn parse_auth(
         ("header", &["header", "value"]),
         ("google", &["google"]),
         ("sigv4", &["sigv4"]),
+        ("entra", &["entra"]),
     ];
     let found: Vec<_> = kinds.iter().filter(|(kind, _)| table.contains_key(*kind)).collect();
     let [(kind, fields)] = found[..] else {
@@ -73,7 +88,8 @@ pub(super) fn parse_auth(
             let secret = resolve_reference("auth.value", value("value"), context.env)?;
             Credential::header(name, &secret).ok_or_else(|| invalid_header_secret("auth.value"))
         }
-        "google" => parse_google(value("google"), context.env),
+        "google" => parse_google(value("google"), context),
+        "entra" => parse_entra(value("entra"), context),
         _ => parse_sigv4(value("sigv4"), context),
     }
 }
@@ -91,119 +107,69 @@ pub(super) fn header_credential(
 }
 
 /// Reads a Google account from the value of its environment variable: a path, or the JSON itself.
-pub(super) fn google_credential(value: &str) -> Result<Credential, FieldError> {
-    if value.trim_start().starts_with('{') {
-        return google_account(value);
-    }
-    let path = PathBuf::from(value);
-    google_account(
-        &SecretRef::File { file: path }
-            .resolve(&|_| None)
-            .map_err(|why| FieldError::new("", why))?,
-    )
-}
-
-/// Reads AWS keys from their default environment variables.
-pub(super) fn sigv4_from_env(context: &AuthContext<'_>) -> Result<Credential, FieldError> {
-    let named = |name: &str| {
-        let set = (context.env)(name).filter(|value| !value.trim().is_empty());
-        set.map(|value| value.trim().to_owned())
-    };
-    let needed = |name: &str| {
-        named(name).ok_or_else(|| FieldError::new("auth", format_args!("export {name}=… as well")))
-    };
-    let (access, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
-    let session = named("AWS_SESSION_TOKEN");
-    let region =
-        context.region.ok_or_else(|| FieldError::new("auth", "export AWS_REGION=… as well"))?;
-    let service = context.service.unwrap_or(DEFAULT_AWS_SERVICE);
-    SigV4Signer::new(region, service, &access, &secret, session.as_deref(), system_now())
-        .map(Credential::sigv4)
-        .map_err(|why| FieldError::new("auth", why))
-}
-
-/// Returns the region beside the keys. The address of the provider uses it too.
-pub(super) fn sigv4_region(auth: Option<&Value>) -> Option<&str> {
-    auth?.get("sigv4")?.get("region")?.as_str()
-}
-
-fn parse_google(
-    value: &Value,
-    env: &dyn Fn(&str) -> Option<String>,
+pub(super) fn google_credential(
+    value: &str,
+    context: &AuthContext<'_>,
 ) -> Result<Credential, FieldError> {
+    if value.trim_start().starts_with('{') {
+        return google_account(value, context);
+    }
+    let file = SecretRef::File { file: PathBuf::from(value) };
+    let account = file.resolve(&|_| None).map_err(|why| FieldError::new("", why))?;
+    google_account(&account, context)
+}
+
+fn parse_google(value: &Value, context: &AuthContext<'_>) -> Result<Credential, FieldError> {
     const PATH: &str = "auth.google";
     const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+    let env = context.env;
     let with_path = |error: FieldError| error.below(PATH);
     match value {
         Value::String(word) if word == "adc" => {
+            context.require_host(PATH)?;
             if let Some(file) = env(VARIABLE).filter(|file| !file.trim().is_empty()) {
-                return google_credential(file.trim()).map_err(with_path);
+                return google_credential(file.trim(), context).map_err(with_path);
             }
             let default_file = env("HOME").map(|home| {
                 PathBuf::from(home).join(".config/gcloud/application_default_credentials.json")
             });
             if let Some(file) = default_file.filter(|file| file.exists()) {
-                return google_credential(&file.display().to_string()).map_err(with_path);
+                let file = file.display().to_string();
+                return google_credential(&file, context).map_err(with_path);
             }
-            let host = env("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
-            let machine = GoogleAuth::from_metadata_server(&host, system_now())
-                .map_err(|why| FieldError::new(PATH, why));
-            machine.map(Credential::google)
+            google_metadata(context)
         }
+        Value::String(word) if word == "metadata" => google_metadata(context),
         Value::String(_) => Err(FieldError::new(
             PATH,
-            format_args!("write \"adc\" or a reference; it {REFERENCE_FORMS}"),
+            format_args!("write \"adc\", \"metadata\" or a reference; it {REFERENCE_FORMS}"),
         )),
         // As in Google's own libraries, the variable usually holds the path of the file:
         // <https://cloud.google.com/docs/authentication/application-default-credentials>.
         Value::Table(table) if table.contains_key("env") => {
-            google_credential(&resolve_reference(PATH, value, env)?).map_err(with_path)
+            google_credential(&resolve_reference(PATH, value, env)?, context).map_err(with_path)
         }
-        _ => google_account(&resolve_reference(PATH, value, env)?).map_err(with_path),
+        _ => google_account(&resolve_reference(PATH, value, env)?, context).map_err(with_path),
     }
 }
 
-fn google_account(json: &str) -> Result<Credential, FieldError> {
-    GoogleAuth::from_json(json, system_now())
+/// Uses the account of this machine, from its metadata server.
+fn google_metadata(context: &AuthContext<'_>) -> Result<Credential, FieldError> {
+    const PATH: &str = "auth.google";
+    let host = context.require_host(PATH)?;
+    let address = (context.env)("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
+    let machine = GoogleAuth::from_metadata_server(&address, host, system_now());
+    machine.map(Credential::google).map_err(|why| FieldError::new(PATH, why))
+}
+
+fn google_account(json: &str, context: &AuthContext<'_>) -> Result<Credential, FieldError> {
+    GoogleAuth::from_account(json, context.host, system_now())
         .map(Credential::google)
         .map_err(|why| FieldError::new("", why))
 }
 
-fn parse_sigv4(value: &Value, context: &AuthContext<'_>) -> Result<Credential, FieldError> {
-    const PATH: &str = "auth.sigv4";
-    let Some(table) = value.as_table() else {
-        return Err(FieldError::new(PATH, "must be a table of region, access_key and secret_key"));
-    };
-    reject_unknown_fields(
-        PATH,
-        table,
-        &["region", "service", "access_key", "secret_key", "session_token"],
-    )?;
-    let word = |field: &str| {
-        table.get(field).map(|value| nonempty_text(&format!("{PATH}.{field}"), value)).transpose()
-    };
-    let secret_of = |field: &str| {
-        let path = format!("{PATH}.{field}");
-        table.get(field).map(|value| resolve_reference(&path, value, context.env)).transpose()
-    };
-    let missing = |field: &str, how: &str| {
-        FieldError::new(format_args!("{PATH}.{field}"), format_args!("is missing; write {how}"))
-    };
-    let region = word("region")?.or(context.region);
-    let region = region.ok_or_else(|| missing("region", "for instance \"us-east-1\""))?;
-    let service = word("service")?.or(context.service).unwrap_or(DEFAULT_AWS_SERVICE);
-    let access = secret_of("access_key")?;
-    let access = access.ok_or_else(|| missing("access_key", "{ env = \"AWS_ACCESS_KEY_ID\" }"))?;
-    let key = secret_of("secret_key")?;
-    let key = key.ok_or_else(|| missing("secret_key", "{ env = \"AWS_SECRET_ACCESS_KEY\" }"))?;
-    let session = secret_of("session_token")?;
-    SigV4Signer::new(region, service, &access, &key, session.as_deref(), system_now())
-        .map(Credential::sigv4)
-        .map_err(|error| FieldError::new(error.field, error.reason).below(PATH))
-}
-
 /// Returns an error for a field that is not in `known`.
-fn reject_unknown_fields(
+pub(super) fn reject_unknown_fields(
     path: &str,
     table: &toml::Table,
     known: &[&str],
@@ -216,13 +182,14 @@ fn reject_unknown_fields(
     Err(FieldError::new(path, format_args!("unknown field `{unknown}`{near}")))
 }
 
-fn nonempty_text<'a>(path: &str, value: &'a Value) -> Result<&'a str, FieldError> {
+/// Returns a text that is not empty.
+pub(super) fn nonempty_text<'a>(path: &str, value: &'a Value) -> Result<&'a str, FieldError> {
     let text = value.as_str().filter(|text| !text.is_empty());
     text.ok_or_else(|| FieldError::new(path, "must be a text that is not empty"))
 }
 
 /// Resolves a reference to a secret.
-fn resolve_reference(
+pub(super) fn resolve_reference(
     path: &str,
     value: &Value,
     env: &dyn Fn(&str) -> Option<String>,
@@ -244,6 +211,7 @@ fn invalid_header_secret(path: &str) -> FieldError {
     FieldError::new(path, "the secret holds characters that are not valid in a header")
 }
 
-fn system_now() -> ClockFn {
+/// Returns the clock of credentials.
+pub(super) fn system_now() -> ClockFn {
     Arc::new(|| SystemClock.now())
 }

@@ -61,8 +61,13 @@ impl PreviousLanes<'_> {
 }
 
 impl Config {
-    /// Takes over the health and the counts of lanes that still exist.
+    /// Takes over the health and the counts of lanes that still exist, and what their credentials fetched.
     pub fn inherit_health(&mut self, old: &Self) {
+        for provider in &self.providers {
+            if let Some(earlier) = old.providers.iter().find(|own| own.name == provider.name) {
+                provider.adopt_credentials(earlier);
+            }
+        }
         let previous = PreviousLanes::new(old);
         // Models on the same lane share its health; a model and its aliases share a route.
         let mut healths: HashMap<*const HealthTracker, Arc<HealthTracker>> = HashMap::new();

@@ -6,6 +6,8 @@
 
 mod admin_auth;
 mod auth;
+mod auth_aws;
+mod auth_entra;
 mod bucket_client;
 mod certificate;
 mod config;

@@ -225,8 +225,11 @@ fn build(
     directory: &ModelDirectory,
 ) -> Result<MergedConfig, EntryError> {
     let mut warnings = Vec::new();
+    let is_stored = |name: &str| {
+        stored.providers.contains_key(name) && !file_layer.providers.contains_key(name)
+    };
     let (built, endpoints) = providers::check(
-        providers,
+        (providers, &is_stored),
         file_layer.timeouts,
         file_layer.demo_enabled,
         &file_layer.outbound,
@@ -237,10 +240,7 @@ fn build(
     let mut all: Vec<Arc<Provider>> = Vec::new();
     for provider in built {
         let entry = EntryName::Provider(provider.name.clone());
-        let is_stored = stored.providers.contains_key(&provider.name)
-            && providers.contains_key(&provider.name)
-            && !file_layer.contains(&entry);
-        if !is_stored {
+        if !is_stored(&provider.name) || !providers.contains_key(&provider.name) {
             all.push(Arc::new(provider));
             continue;
         }

@@ -14,9 +14,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 use transport::{HttpClient, LocalBody, LocalService, Outbound};
-use upstream::{Credential, Provider, Timeouts};
+use upstream::{Credential, HostIdentity, Provider, Timeouts};
 
 use crate::auth::{self, AuthContext};
+use crate::auth_aws;
 use crate::entry::{EntryError, EntryName};
 use crate::error::FieldError;
 use crate::raw::{RawAuth, RawProvider};
@@ -30,9 +31,9 @@ pub(crate) type EndpointsByProvider = HashMap<String, Arc<Endpoints>>;
 
 pub(super) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Checks the providers.
+/// Checks the providers. Those that `is_stored` names were stored by administrators.
 pub(super) fn check(
-    raw: &BTreeMap<String, RawProvider>,
+    (raw, is_stored): (&BTreeMap<String, RawProvider>, &dyn Fn(&str) -> bool),
     defaults: Timeouts,
     demo: bool,
     outbound: &Outbound,
@@ -40,6 +41,7 @@ pub(super) fn check(
     warnings: &mut Vec<String>,
 ) -> Result<(Vec<Provider>, EndpointsByProvider), EntryError> {
     let client = HttpClient::network(defaults.connect, outbound);
+    let host = HostIdentity::new(outbound, env);
     let mut providers = Vec::new();
     let mut all_endpoints = EndpointsByProvider::new();
     let mut add = |(provider, endpoints): (Provider, Endpoints)| {
@@ -52,7 +54,10 @@ pub(super) fn check(
         if name == DEMO_PROVIDER || name.contains('/') || name.is_empty() {
             return Err(entry_error(FieldError::new("", "this name cannot be used")));
         }
-        let built = build_provider(name, raw, (defaults, &client, outbound), env);
+        // A stored provider without a credential of its own has that of a variable, for the address
+        // in the directory. A stored credential never uses the identity of this machine.
+        let host = (!is_stored(name) || raw.auth.is_none()).then_some(&host);
+        let built = build_provider(name, raw, (defaults, &client, outbound), (env, host));
         let built = built.map_err(entry_error)?;
         warnings.extend(doubled_version(&built.0, &built.1));
         add(built);
@@ -61,8 +66,9 @@ pub(super) fn check(
         if raw.contains_key(&known.id) || !is_switched_on(known, env) {
             continue;
         }
-        match build_provider(&known.id, &RawProvider::default(), (defaults, &client, outbound), env)
-        {
+        let raw = RawProvider::default();
+        let shared = (defaults, &client, outbound);
+        match build_provider(&known.id, &raw, shared, (env, Some(&host))) {
             Ok(built) => add(built),
             // The variables may belong to another program, so the gateway starts anyway.
             Err(why) => warnings.push(format!(
@@ -146,7 +152,7 @@ fn build_provider(
     name: &str,
     raw: &RawProvider,
     (defaults, client, outbound): (Timeouts, &HttpClient, &Outbound),
-    env: EnvLookup<'_>,
+    (env, host): (EnvLookup<'_>, Option<&HostIdentity>),
 ) -> Result<(Provider, Endpoints), FieldError> {
     let RawProvider {
         like,
@@ -195,13 +201,13 @@ fn build_provider(
     if auth.is_some() && credentials.is_empty() {
         return Err(FieldError::new("auth", "the list holds no credential"));
     }
-    if let Some(region) = credentials.iter().find_map(|auth| auth::sigv4_region(Some(auth))) {
+    if let Some(region) = credentials.iter().find_map(|auth| auth_aws::sigv4_region(Some(auth))) {
         fill.values.entry(REGION_PLACEHOLDER.to_owned()).or_insert_with(|| region.to_owned());
     }
     let mut credentials = credentials.into_iter();
-    let first = build_credential(credentials.next(), known, &fill)?;
+    let first = build_credential(credentials.next(), known, &fill, host)?;
     let others: Result<Vec<_>, _> =
-        credentials.map(|auth| build_credential(Some(auth), known, &fill)).collect();
+        credentials.map(|auth| build_credential(Some(auth), known, &fill, host)).collect();
     let (credential, others) = (first, others?);
     if let Some(project) = credential.project()
         && fill.value(PROJECT_PLACEHOLDER).is_none()
@@ -371,13 +377,14 @@ fn build_credential(
     configured: Option<&toml::Value>,
     known: Option<&ProviderEntry>,
     fill: &Placeholders<'_>,
+    host: Option<&HostIdentity>,
 ) -> Result<Credential, FieldError> {
     let region = fill.value(REGION_PLACEHOLDER);
     let service = known.and_then(|known| match &known.auth {
         AuthScheme::SigV4(service) => Some(service.as_str()),
         AuthScheme::Bearer | AuthScheme::Header(_) | AuthScheme::Google | AuthScheme::None => None,
     });
-    let context = AuthContext { env: fill.env, region: region.as_deref(), service };
+    let context = AuthContext { env: fill.env, region: region.as_deref(), service, host };
     if let Some(configured) = configured {
         return auth::parse_auth(configured, &context);
     }
@@ -395,8 +402,8 @@ fn build_credential(
     match &known.auth {
         AuthScheme::Bearer => auth::header_credential(None, &secret),
         AuthScheme::Header(name) => auth::header_credential(Some(name), &secret),
-        AuthScheme::Google => auth::google_credential(&secret).map_err(|why| why.below("auth")),
-        AuthScheme::SigV4(_) => auth::sigv4_from_env(&context),
+        AuthScheme::Google => auth::google_credential(&secret, &context).map_err(|why| why.below("auth")),
+        AuthScheme::SigV4(_) => auth_aws::sigv4_from_env(&context),
         AuthScheme::None => Ok(Credential::none()),
     }
 }

@@ -18,6 +18,8 @@ const JOURNAL_SYNC_PERIOD: Duration = Duration::from_millis(500);
 const JOURNAL_WATCH_PERIOD: Duration = Duration::from_millis(500);
 /// Period of the health checks that read files or ask other services.
 const HEALTH_PERIOD: Duration = Duration::from_secs(10);
+/// Period of looking for credentials of providers that are due for renewal.
+const CREDENTIAL_PERIOD: Duration = Duration::from_secs(5);
 /// Period of deleting expired rows and files.
 const SWEEP_PERIOD: Duration = Duration::from_secs(600);
 
@@ -45,6 +47,15 @@ impl App {
                 listening.listen_for_key_changes(|| app.refresh_keys()).await
             });
         }
+        let app = Arc::clone(self);
+        self.spawn_loop(async move {
+            loop {
+                // Without calls, too: a call shall not wait for a token, and a failure shall be known.
+                let config = app.engine.config();
+                config.providers.iter().for_each(|provider| provider.keep_credentials_fresh());
+                tokio::time::sleep(CREDENTIAL_PERIOD).await;
+            }
+        });
         self.spawn_periodic(JOURNAL_SYNC_PERIOD, async |app| app.sync_journal().await);
         // A loop of its own, because the sync waits for the disk.
         self.spawn_periodic(JOURNAL_WATCH_PERIOD, async |app| {

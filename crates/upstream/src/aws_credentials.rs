@@ -129,22 +129,7 @@ impl AwsCredentials {
 
     /// Takes the role of this container, from the agent of ECS or EKS.
     pub fn from_container(host: &HostIdentity, now: ClockFn) -> Result<Self, AwsIdentityError> {
-        const RELATIVE: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
-        const FULL: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
-        let endpoint = match (host.variable(RELATIVE), host.variable(FULL)) {
-            (Some(path), _) if path.starts_with('/') => {
-                parse_endpoint(&format!("{CONTAINER_HOST}{path}"))
-                    .ok_or(AwsIdentityError::Invalid(RELATIVE, "is not a path"))?
-            }
-            (Some(_), _) => return Err(AwsIdentityError::Invalid(RELATIVE, "is not a path")),
-            (None, Some(full)) => {
-                container_endpoint(full).ok_or(AwsIdentityError::Invalid(
-                    FULL,
-                    "is neither https nor an address of this machine or of the agents of ECS and EKS",
-                ))?
-            }
-            (None, None) => return Err(AwsIdentityError::Unset(FULL)),
-        };
+        let endpoint = container_address(host)?;
         let file = host.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
         let token = match (file, host.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN")) {
             (Some(file), _) => ContainerToken::File(PathBuf::from(file)),
@@ -267,6 +252,24 @@ pub(crate) fn instance_endpoint(host: &HostIdentity) -> Result<String, AwsIdenti
     match parse_endpoint(endpoint) {
         Some(_) => Ok(endpoint.to_owned()),
         None => Err(AwsIdentityError::Invalid(VARIABLE, "is not an http or https address")),
+    }
+}
+
+/// Returns the address of the agent of this container.
+fn container_address(host: &HostIdentity) -> Result<Uri, AwsIdentityError> {
+    const RELATIVE: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
+    const FULL: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
+    let invalid = |name, why| AwsIdentityError::Invalid(name, why);
+    match (host.variable(RELATIVE), host.variable(FULL)) {
+        (Some(path), _) => Some(path)
+            .filter(|path| path.starts_with('/'))
+            .and_then(|path| parse_endpoint(&format!("{CONTAINER_HOST}{path}")))
+            .ok_or(invalid(RELATIVE, "is not a path")),
+        (None, Some(full)) => container_endpoint(full).ok_or(invalid(
+            FULL,
+            "is neither https nor an address of this machine or of the agents of ECS and EKS",
+        )),
+        (None, None) => Err(AwsIdentityError::Unset(FULL)),
     }
 }
 

@@ -23,6 +23,7 @@ mod media_type;
 mod output_speed;
 mod private_key;
 mod provider;
+mod provider_credentials;
 mod renewed_secret;
 mod retry_budget;
 mod retry_hint;

@@ -288,39 +288,12 @@ impl Provider {
         transport::is_public_host(self.base_url.authority.host())
     }
 
-    /// Returns true if the credential at this index is fetched from a service.
-    pub fn has_fetched_credential(&self, index: usize) -> bool {
-        self.credential(index).is_fetched()
+    /// Returns the client of its requests.
+    pub(crate) const fn client(&self) -> &HttpClient {
+        &self.client
     }
 
-    /// Fetches the credential at this index, unless there is a valid one.
-    pub async fn prepare_credential(&self, index: usize) -> Result<(), ApiError> {
-        self.credential(index).prepare(&self.client).await
-    }
-
-    /// Starts to fetch the credentials that are missing, expired or due for renewal.
-    pub fn keep_credentials_fresh(&self) {
-        for index in 0..self.credential_count() {
-            self.credential(index).keep_fresh(&self.client);
-        }
-    }
-
-    /// Returns the reason why the credential at this index cannot be fetched, for the operator.
-    pub fn credential_trouble(&self, index: usize) -> Option<String> {
-        self.credential(index).trouble()
-    }
-
-    /// Takes over the secrets that another provider with the same base URL fetched for the same
-    /// credentials.
-    pub fn adopt_credentials(&self, earlier: &Self) {
-        for index in 0..self.credential_count() {
-            if let Some(known) = self.index_in(earlier, index) {
-                self.credential(index).adopt(earlier.credential(known));
-            }
-        }
-    }
-
-    fn credential(&self, index: usize) -> &Credential {
+    pub(crate) fn credential(&self, index: usize) -> &Credential {
         index
             .checked_sub(1)
             .and_then(|index| self.more_credentials.get(index))

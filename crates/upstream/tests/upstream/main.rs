@@ -9,6 +9,7 @@
 )]
 
 mod fetch;
+mod identity;
 mod outbound;
 mod provider_heads;
 mod support;

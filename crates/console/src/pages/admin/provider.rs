@@ -136,7 +136,7 @@ pub(super) fn credential_draft(fields: &FormFields) -> CredentialDraft {
     };
     let value = fields.get("value").trim();
     let auth = canon::read_value(value.as_bytes()).filter(|auth| {
-        ["bearer", "header", "google", "sigv4"].iter().any(|method| auth.get(method).is_some())
+        ["bearer", "header", "google", "sigv4", "entra"].iter().any(|method| auth.get(method).is_some())
     });
     let secret = match auth {
         Some(auth) => CredentialSecret::Auth(auth),
@@ -206,7 +206,7 @@ fn render_page(
     status: StatusCode,
     notices: &ProviderNotices<'_>,
 ) -> Response {
-    let ProviderDetail { provider, lanes } = now;
+    let ProviderDetail { provider, lanes, credential_troubles } = now;
     let id = &provider.id;
     let ProviderNotices { notice, entered, errors, checked } = notices;
     let stored = provider.source == EntrySource::Stored;
@@ -218,6 +218,11 @@ fn render_page(
         (error_summary(errors))
         @if let Some(why) = &provider.trouble {
             p.objection role="alert" { (why) }
+        }
+        @for trouble in credential_troubles {
+            p.objection role="alert" {
+                "Credential " (trouble.credential.saturating_add(1)) ": " (trouble.why)
+            }
         }
         @if let Some(results) = checked { (check_results(results)) }
         section {

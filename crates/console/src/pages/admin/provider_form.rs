@@ -51,7 +51,8 @@ pub(super) const FORM_FIELDS: [&str; 10] = [
 const MAX_ID_BYTES: usize = 64;
 /// Help text of the credential field.
 pub(super) const CREDENTIAL_HELP: &str = "Stored sealed, and not shown again. Where a provider takes more \
-    than one word, as JSON: {\"sigv4\": {\"access_key\": \"…\", \"secret_key\": \"…\"}}";
+    than one word, as JSON: {\"sigv4\": {\"access_key\": \"…\", \"secret_key\": \"…\"}} or \
+    {\"entra\": {\"tenant\": \"…\", \"client_id\": \"…\", \"client_secret\": \"…\"}}";
 
 /// Merges the form into the stored settings. Settings unknown to the form are kept.
 pub(super) fn settings_body(

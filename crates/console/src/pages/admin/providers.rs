@@ -48,7 +48,8 @@ pub(super) fn page_of(id: &str) -> String {
     format!("{PAGE_PATH}/{}", urls::escape_value(id))
 }
 
-fn card(ProviderDetail { provider, lanes }: &ProviderDetail) -> Markup {
+fn card(detail: &ProviderDetail) -> Markup {
+    let ProviderDetail { provider, lanes, credential_troubles } = detail;
     let id = &provider.id;
     html! {
         section.sheet.provider-card {
@@ -62,6 +63,9 @@ fn card(ProviderDetail { provider, lanes }: &ProviderDetail) -> Markup {
             }
             @if let Some(why) = &provider.trouble {
                 p.objection role="alert" { (why) }
+            }
+            @for trouble in credential_troubles {
+                p.objection role="alert" { (trouble.why) }
             }
             (lane_table(lanes, MAX_LISTED_LANES))
             @let more = lanes.len().saturating_sub(MAX_LISTED_LANES);
