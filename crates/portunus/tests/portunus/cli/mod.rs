@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod backup;
+mod cloud_identity;
 mod directory;
 mod doctor;
 mod full_disk;

@@ -42,13 +42,33 @@ fn a_wrong_form_is_told_by_its_field_and_never_repeated() {
         ("{ google = \"hush\" }".to_owned(), "providers.p.auth.google:", "adc"),
         ("{ google = { text = \"hush\" } }".to_owned(), "providers.p.auth.google:", "not JSON"),
         ("{ google = { text = \"{}\" } }".to_owned(), "providers.p.auth.google:", "`type`"),
-        ("{ google = { text = '{\"type\":\"external_account\"}' } }".to_owned(), "providers.p.auth.google:", "external_account"),
+        ("{ google = { text = '{\"type\":\"external_account\"}' } }".to_owned(), "providers.p.auth.google:", "`credential_source`"),
         ("{ google = { text = '{\"type\":\"service_account\"}' } }".to_owned(), "providers.p.auth.google:", "`client_email`"),
         ("{ google = { text = '{\"type\":\"service_account\",\"client_email\":\"a\",\"private_key\":\"hush\"}' } }".to_owned(), "providers.p.auth.google:", "`private_key`"),
         ("{ google = { text = '{\"type\":\"authorized_user\",\"client_id\":\"a\",\"client_secret\":\"hush\"}' } }".to_owned(), "providers.p.auth.google:", "`refresh_token`"),
         ("{ google = { text = '{\"type\":\"authorized_user\",\"token_uri\":\"hush\"}' } }".to_owned(), "providers.p.auth.google:", "`token_uri`"),
         ("{ google = { env = \"A\" } }".to_owned(), "providers.p.auth.google:", "cannot be read"),
         ("{ sigv4 = \"hush\" }".to_owned(), "providers.p.auth.sigv4:", "access_key"),
+        ("{ sigv4 = \"default\" }".to_owned(), "providers.p.auth.sigv4.region:", "us-east-1"),
+        ("{ sigv4 = { region = \"eu\", from = \"instnce\" } }".to_owned(), "providers.p.auth.sigv4.from:", "did you mean \"instance\"?"),
+        (format!("{{ sigv4 = {{ region = \"eu\", from = \"instance\", {keys} }} }}"), "providers.p.auth.sigv4.from:", "beside keys"),
+        ("{ sigv4 = { region = \"eu\", from = \"web-identity\" } }".to_owned(), "providers.p.auth.sigv4:", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+        ("{ sigv4 = { region = \"eu\", from = \"container\" } }".to_owned(), "providers.p.auth.sigv4:", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+        (format!("{{ sigv4 = {{ region = \"eu\", role = \"hush\", {keys} }} }}"), "providers.p.auth.sigv4.role:", "ARN"),
+        (format!("{{ sigv4 = {{ region = \"e/u\", role = \"arn:aws:iam::123456789012:role/x\", {keys} }} }}"), "providers.p.auth.sigv4.region:", "us-east-1"),
+        (format!("{{ sigv4 = {{ region = \"eu\", external_id = \"hush\", {keys} }} }}"), "providers.p.auth.sigv4.role:", "missing"),
+        ("{ entra = \"hush\" }".to_owned(), "providers.p.auth.entra:", "client_secret"),
+        ("{ entra = {} }".to_owned(), "providers.p.auth.entra.client_secret:", "missing"),
+        ("{ entra = { client_secret = \"hush\" } }".to_owned(), "providers.p.auth.entra.client_secret:", "reference"),
+        ("{ entra = { client_secret = { text = \"hush\" } } }".to_owned(), "providers.p.auth.entra.tenant:", "missing"),
+        ("{ entra = { tenant = \"t\", client_secret = { text = \"hush\" } } }".to_owned(), "providers.p.auth.entra.client_id:", "missing"),
+        ("{ entra = { tenant = \"a/b\", client_id = \"c\", client_secret = { text = \"hush\" } } }".to_owned(), "providers.p.auth.entra.tenant:", "tenant"),
+        ("{ entra = { tenant = \"t\", client_id = \"c\", certificate = { text = \"hush\" } } }".to_owned(), "providers.p.auth.entra.certificate:", "RSA key"),
+        ("{ entra = { from = \"default\", client_secret = { text = \"hush\" } } }".to_owned(), "providers.p.auth.entra:", "only one"),
+        ("{ entra = { from = \"manged-identity\" } }".to_owned(), "providers.p.auth.entra.from:", "did you mean \"managed-identity\"?"),
+        ("{ entra = \"workload-identity\" }".to_owned(), "providers.p.auth.entra.token_file:", "AZURE_FEDERATED_TOKEN_FILE"),
+        ("{ entra = { from = \"workload-identity\", token_file = \"/x\" } }".to_owned(), "providers.p.auth.entra.tenant:", "AZURE_TENANT_ID"),
+        ("{ entra = { tenat = \"t\" } }".to_owned(), "providers.p.auth.entra:", "did you mean `tenant`?"),
         (format!("{{ sigv4 = {{ {keys} }} }}"), "providers.p.auth.sigv4.region:", "us-east-1"),
         (format!("{{ sigv4 = {{ region = 7, {keys} }} }}"), "providers.p.auth.sigv4.region:", "text"),
         (format!("{{ sigv4 = {{ region = \"eu\", sevice = \"x\", {keys} }} }}"), "providers.p.auth.sigv4:", "did you mean `service`?"),
@@ -77,18 +97,90 @@ fn every_good_form_is_taken_and_nothing_of_it_is_printed() {
         "{ bearer = { env = \"HUSH\" } }".to_owned(),
         "{ header = \"api-key\", value = { text = \"hush\" } }".to_owned(),
         "{ google = \"adc\" }".to_owned(),
+        "{ google = \"metadata\" }".to_owned(),
         "{ google = { env = \"ACCOUNT\" } }".to_owned(),
+        "{ google = { env = \"FEDERATED\" } }".to_owned(),
+        "{ sigv4 = { region = \"eu-west-1\", from = \"default\" } }".to_owned(),
+        "{ sigv4 = { region = \"eu-west-1\", from = \"instance\", role = \"arn:aws:iam::123456789012:role/x\", \
+         external_id = \"id:7\", session_name = \"gateway\" } }".to_owned(),
+        format!(
+            "{{ sigv4 = {{ region = \"eu-west-1\", role = \"arn:aws:iam::123456789012:role/x\", {keys} }} }}"
+        ),
+        "{ entra = \"default\" }".to_owned(),
+        "{ entra = { from = \"managed-identity\", client_id = \"c\", scope = \"https://ai.azure.com/.default\" } }"
+            .to_owned(),
+        "{ entra = { tenant = \"t\", client_id = \"c\", client_secret = { env = \"HUSH\" } } }".to_owned(),
+        "{ entra = { from = \"workload-identity\", tenant = \"t\", client_id = \"c\", token_file = \"/x\" } }"
+            .to_owned(),
         format!("{{ google = {{ text = '{user}' }} }}"),
         format!("{{ sigv4 = {{ region = \"eu-west-1\", {keys} }} }}"),
         format!(
             "{{ sigv4 = {{ region = \"eu-west-1\", service = \"x\", session_token = {{ text = \"hush\" }}, {keys} }} }}"
         ),
     ] {
-        let env = [("HUSH", "hush"), ("ACCOUNT", json.as_str())];
+        let federated = r#"{"type":"external_account","audience":"a","subject_token_type":"t","client_id":"c",
+            "client_secret":"hush","credential_source":{"file":"/x"}}"#;
+        let env = [("HUSH", "hush"), ("ACCOUNT", json.as_str()), ("FEDERATED", federated)];
         let config = read(&with(&auth), &env).unwrap_or_else(|e| panic!("{auth}\n→ {e}"));
         let shown = format!("{config:?}");
         assert!(!shown.contains("hush") && !shown.contains("AKIDHUSH"), "{shown}");
         assert!(!shown.contains("PRIVATE KEY"), "{shown}");
+    }
+}
+
+/// The reason why a stored provider with this credential is left out.
+fn stored_issue(auth: &str) -> Option<String> {
+    let variables = [
+        ("AWS_ACCESS_KEY_ID", "AKID"),
+        ("AWS_SECRET_ACCESS_KEY", "hush"),
+        ("AZURE_TENANT_ID", "t"),
+        ("AZURE_CLIENT_ID", "c"),
+        ("AZURE_FEDERATED_TOKEN_FILE", "/x"),
+    ];
+    let mut config = read("", &variables).unwrap();
+    let settings = serde_json::json!({ "speaks": "chat", "base": "https://models.example.com" });
+    let settings = settings.as_object().cloned().unwrap();
+    let mut provider = config::StoredProvider::new(settings, canon::Micros::ZERO);
+    let auth: toml::Table = toml::from_str(&format!("auth = {auth}")).unwrap();
+    provider.credentials.push(config::StoredAuth {
+        id: "1".to_owned(),
+        name: "k".to_owned(),
+        added_at: canon::Micros::ZERO,
+        auth: Ok(config::RawAuth(auth["auth"].clone())),
+    });
+    let mut stored = config::StoredEntries::default();
+    stored.providers.insert("house".to_owned(), provider);
+    config.overlay(&stored).unwrap();
+    config.issues.values().next().cloned()
+}
+
+#[test]
+fn a_stored_credential_never_uses_the_identity_of_the_machine() {
+    // Even one that got past the checks of administration.
+    for auth in [
+        "{ sigv4 = { region = \"eu-west-1\", from = \"default\" } }",
+        "{ sigv4 = { region = \"eu-west-1\", from = \"instance\" } }",
+        "{ entra = \"default\" }",
+        "{ entra = \"managed-identity\" }",
+        "{ entra = { from = \"workload-identity\" } }",
+        "{ google = \"adc\" }",
+        "{ google = \"metadata\" }",
+        "{ google = { text = '{\"type\":\"external_account\",\"credential_source\":{\"file\":\"/x\"}}' } }",
+    ] {
+        let issue = stored_issue(auth).expect(auth);
+        assert!(issue.contains("identity of this machine"), "{auth}: {issue}");
+    }
+    let keys = "access_key = { text = \"AKID\" }, secret_key = { text = \"hush\" }";
+    let role = "role = \"arn:aws:iam::123456789012:role/x\", external_id = \"id:7\"";
+    for auth in [
+        format!("{{ sigv4 = {{ region = \"eu-west-1\", {keys} }} }}"),
+        format!("{{ sigv4 = {{ region = \"eu-west-1\", {role}, {keys} }} }}"),
+        "{ entra = { tenant = \"t\", client_id = \"c\", client_secret = { text = \"hush\" } } }".to_owned(),
+        "{ entra = { tenant = \"t\", client_id = \"c\", authority = \"https://login.microsoftonline.us\", \
+         client_secret = { text = \"hush\" } } }"
+            .to_owned(),
+    ] {
+        assert_eq!(stored_issue(&auth), None, "{auth}");
     }
 }
 

@@ -98,31 +98,40 @@ async fn many_calls_at_once_earn_one_token() {
 }
 
 #[tokio::test]
-async fn a_stale_token_and_a_refused_one_are_replaced() {
+async fn a_refused_token_is_replaced() {
     let account = Account::new();
-    let tokens = ScriptedProvider::start(vec![
-        token("stale", 0),
-        token("refused", 3600),
-        token("good", 3600),
-    ])
-    .await;
+    let tokens =
+        ScriptedProvider::start(vec![token("refused", 3600), token("good", 3600)]).await;
     let no =
         json!({ "error": { "code": 401, "message": "bad token", "status": "UNAUTHENTICATED" } });
     let vertex = ScriptedProvider::start(vec![
-        native_reply(),
         reply(401, "application/json", &no.to_string()),
         native_reply(),
     ])
     .await;
     let gateway = gateway(&account.json(&tokens.url), &vertex).await;
-    assert_eq!(ask(&gateway).await.status, 200);
     // The gateway's own credential failed, so the caller does not get a 401.
     assert_eq!(ask(&gateway).await.status, 503);
     assert_eq!(ask(&gateway).await.status, 200);
     assert_eq!(ask(&gateway).await.status, 200);
     let used: Vec<String> = vertex.requests().iter().map(bearer).collect();
-    assert_eq!(used, ["stale", "refused", "good", "good"]);
-    assert_eq!(tokens.requests().len(), 3);
+    assert_eq!(used, ["refused", "good", "good"]);
+    assert_eq!(tokens.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_stale_token_is_used_for_the_call_that_fetched_it_and_no_other() {
+    let account = Account::new();
+    let tokens = ScriptedProvider::start(vec![token("stale", 0), token("good", 3600)]).await;
+    let served = ScriptedProvider::start(vec![native_reply()]).await;
+    let now: upstream::ClockFn = Arc::new(|| Micros::from_secs(1_790_000_000));
+    let source = upstream::GoogleAuth::from_json(&account.json(&tokens.url), now).unwrap();
+    let provider = proved(source, &served);
+    for _ in 0..3 {
+        send(&provider).await;
+    }
+    let used: Vec<String> = served.requests().iter().map(bearer).collect();
+    assert_eq!(used, ["stale", "good", "good"]);
 }
 
 #[tokio::test]
@@ -239,9 +248,12 @@ async fn a_user_and_a_machine_earn_tokens_in_their_own_ways() {
                        "refresh_token": "r/r", "token_uri": tokens.url });
     let now: upstream::ClockFn = Arc::new(|| Micros::ZERO);
     let host = tokens.url.trim_start_matches("http://");
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let way = transport::Outbound::new(&transport::ProxySettings::default(), &[]).unwrap();
+    let machine = upstream::HostIdentity::new(&way, &|_| None);
     let sources = [
         upstream::GoogleAuth::from_json(&user.to_string(), Arc::clone(&now)).unwrap(),
-        upstream::GoogleAuth::from_metadata_server(host, now).unwrap(),
+        upstream::GoogleAuth::from_metadata_server(host, &machine, now).unwrap(),
     ];
     for source in sources {
         send(&proved(source, &served)).await;
