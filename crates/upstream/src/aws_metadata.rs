@@ -17,11 +17,10 @@ use transport::HttpClient;
 /// Name of the keys in messages.
 pub(crate) const AWS_TITLE: &str = "AWS credentials";
 
-const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-aws-ec2-metadata-token");
-const TOKEN_TTL_HEADER: HeaderName =
-    HeaderName::from_static("x-aws-ec2-metadata-token-ttl-seconds");
+const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
+const TOKEN_TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 /// Lifetime of a session of the metadata service. One fetch needs seconds.
-const SESSION_SECONDS: HeaderValue = HeaderValue::from_static("300");
+const SESSION_SECONDS: &str = "300";
 
 /// Keys of the role of an instance, by version 2 of its metadata service:
 /// <https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html>.
@@ -72,7 +71,7 @@ pub(crate) async fn instance_session(
 ) -> Result<String, String> {
     let uri = instance_uri(endpoint, "/latest/api/token")?;
     let mut request = plain_request(Method::PUT, &uri);
-    request.headers_mut().insert(TOKEN_TTL_HEADER, SESSION_SECONDS);
+    request.headers_mut().insert(TOKEN_TTL_HEADER, HeaderValue::from_static(SESSION_SECONDS));
     let answer = exchange(client, request).await?;
     match answer.status {
         200 => Ok(answer.text()?.trim().to_owned()),
@@ -88,7 +87,7 @@ pub(crate) async fn instance_value(
     session: &str,
 ) -> Result<String, String> {
     let mut request = plain_request(Method::GET, &instance_uri(endpoint, path)?);
-    add_secret_header(&mut request, TOKEN_HEADER, session)?;
+    add_secret_header(&mut request, HeaderName::from_static(TOKEN_HEADER), session)?;
     let answer = exchange(client, request).await?;
     match answer.status {
         200 => Ok(answer.text()?.to_owned()),

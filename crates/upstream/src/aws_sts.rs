@@ -89,8 +89,8 @@ impl AssumedRole {
         let mut fields = vec![
             ("Action", "AssumeRole"),
             ("Version", API_VERSION),
-            ("RoleArn", role_arn),
-            ("RoleSessionName", session_name),
+            ("RoleArn", role_arn.as_str()),
+            ("RoleSessionName", session_name.as_str()),
         ];
         fields.extend(external_id.iter().map(|id| ("ExternalId", id.as_str())));
         let mut request = form_request(endpoint, encode_form(&fields));

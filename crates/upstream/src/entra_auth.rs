@@ -222,9 +222,9 @@ impl EntraSource {
                 };
                 let mut fields = vec![
                     ("grant_type", "client_credentials"),
-                    ("client_id", client_id),
-                    ("scope", scope),
-                    (field, &secret),
+                    ("client_id", client_id.as_str()),
+                    ("scope", scope.as_str()),
+                    (field, secret.as_str()),
                 ];
                 if field == "client_assertion" {
                     fields.push(("client_assertion_type", ASSERTION_TYPE));

@@ -104,11 +104,11 @@ impl FederatedAccount {
         let options = options.map(|project| escape(&json!({ "userProject": project }).to_string()));
         let mut fields = vec![
             ("grant_type", EXCHANGE_GRANT_TYPE),
-            ("audience", &self.audience),
+            ("audience", self.audience.as_str()),
             ("scope", GOOGLE_SCOPE),
             ("requested_token_type", ACCESS_TOKEN_TYPE),
-            ("subject_token", &subject),
-            ("subject_token_type", &self.subject_token_type),
+            ("subject_token", subject.as_str()),
+            ("subject_token_type", self.subject_token_type.as_str()),
         ];
         fields.extend(options.iter().map(|options| ("options", options.as_str())));
         let mut request = form_request(&self.token_url, encode_form(&fields));

@@ -101,7 +101,7 @@ pub(crate) async fn exchange(
         })?;
         let body = Limited::new(response.body, MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|e| format!("{host}: the answer broke off: {e}"))?.to_bytes();
-        Ok((response.status, body))
+        Ok::<_, String>((response.status, body))
     };
     match tokio::time::timeout(EXCHANGE_TIMEOUT, exchange).await {
         Ok(Ok((status, body))) => Ok(EndpointAnswer { status, body, host }),

@@ -20,7 +20,10 @@ pub(crate) async fn bedrock() -> Stub {
 
 /// The metadata service of an instance with the role `our role`. The keys carry the number of the
 /// session that read them.
-pub(crate) fn instance(clock: &TestClock, lifetime: i64) -> impl Fn(&StubRequest) -> (u16, String) {
+pub(crate) fn instance(
+    clock: &TestClock,
+    lifetime: i64,
+) -> impl Fn(&StubRequest) -> (u16, String) + Send + Sync + use<> {
     let (clock, sessions) = (clock.clone(), std::sync::atomic::AtomicU32::new(0));
     move |request| {
         use std::sync::atomic::Ordering;
