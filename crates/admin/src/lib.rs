@@ -18,6 +18,7 @@ mod directory;
 mod error;
 mod factors;
 mod health_check;
+mod identity_groups;
 mod invites;
 mod journal_damage;
 mod key_bounds;

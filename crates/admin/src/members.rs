@@ -98,7 +98,7 @@ impl AccountAdmin {
     }
 
     /// Returns the active keys of the team for which the person signed in.
-    async fn signed_in_keys(
+    pub(crate) async fn signed_in_keys(
         &self,
         team: &Team,
         account_id: &str,

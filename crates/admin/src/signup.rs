@@ -77,6 +77,8 @@ pub struct IdentityClaims {
     pub email_verified: bool,
     /// Name of the person.
     pub name: Option<String>,
+    /// Groups of the person, of the claim that the provider's mapping names.
+    pub groups: Vec<String>,
 }
 
 impl IdentityClaims {
@@ -230,7 +232,10 @@ impl AccountAdmin {
         {
             return Ok(IdentitySignUp::AddressTaken);
         }
-        let role = match (provider.default_role, SignUpMode::load(&self.store).await?) {
+        // A group that gives a role admits its members.
+        let mapped = provider.groups.as_ref().and_then(|groups| groups.role_of(&person.groups));
+        let given = mapped.or(provider.default_role);
+        let role = match (given, SignUpMode::load(&self.store).await?) {
             (Some(role), _) => role,
             (None, SignUpMode::Open) => self.sign_up_default_role().await?,
             (None, SignUpMode::Invited | SignUpMode::Closed) => {

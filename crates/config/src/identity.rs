@@ -7,6 +7,7 @@ use std::time::Duration;
 use store::AccountRole;
 
 use crate::error::FieldError;
+use crate::identity_groups::{self, GroupMapping};
 use crate::mail::Mailer;
 use crate::raw::{RawIdentity, RawMail};
 
@@ -24,6 +25,8 @@ pub struct IdentityProvider {
     pub client_secret: String,
     /// Role of new users; `None` admits only users who have an account.
     pub default_role: Option<AccountRole>,
+    /// Role and teams by groups of the provider; `None` gives both by hand.
+    pub groups: Option<GroupMapping>,
 }
 
 /// Omits the secret.
@@ -73,7 +76,7 @@ pub(super) fn identity_providers(
                     "a name may have lower-case letters, digits and dashes",
                 ));
             }
-            let RawIdentity { issuer, client_id, client_secret, admits } = raw;
+            let RawIdentity { issuer, client_id, client_secret, admits, groups } = raw;
             let uri: http::Uri =
                 issuer.parse().map_err(|_| field_error("issuer", "is not an address"))?;
             let is_web = matches!(uri.scheme_str(), Some("https" | "http"));
@@ -95,12 +98,15 @@ pub(super) fn identity_providers(
                 }
             };
             let admits = admits.map(role).transpose()?;
+            let groups = groups.map(identity_groups::check).transpose();
+            let groups = groups.map_err(|why| why.below(format_args!("identity.{name}")))?;
             Ok(IdentityProvider {
                 name: name.clone(),
                 issuer,
                 client_id,
                 client_secret,
                 default_role: admits,
+                groups,
             })
         })
         .collect()

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub(crate) use crate::secret::SecretRef;
+pub(crate) use crate::identity_groups::RawGroups;
+use crate::secret::SecretRef;
 
 /// The complete file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -161,6 +162,7 @@ pub(crate) struct RawIdentity {
     pub client_id: String,
     pub client_secret: SecretRef,
     pub admits: Option<String>,
+    pub groups: Option<RawGroups>,
 }
 
 /// Durations as text, for all calls, a provider or a model.

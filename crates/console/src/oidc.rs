@@ -246,7 +246,19 @@ pub(crate) async fn finish_sign_in(
         email: claims.email().map(|email| email.to_string()),
         email_verified: claims.email_verified().unwrap_or(false),
         name: claims.preferred_username().map(|name| name.to_string()),
+        groups: Vec::new(),
     };
+    if let Some(mapping) = &provider.groups {
+        person.groups = group_claim(token, &mapping.claim).ok_or_else(|| {
+            tracing::error!(
+                identity = name,
+                "the token of `{name}` does not list the groups of the person: there are too many, or \
+                 the claim `{}` is no list; let it have only the groups that are mapped",
+                mapping.claim
+            );
+            refused()
+        })?;
+    }
     // Some providers put only the subject into the token; the rest comes from the userinfo
     // endpoint.
     let (access, subject) = (tokens.access_token().clone(), claims.subject().clone());
@@ -264,6 +276,26 @@ pub(crate) async fn finish_sign_in(
         }
     }
     Ok(IdentityReturn { provider, claims: person, link })
+}
+
+/// Returns the groups in a token whose signature was checked. A token without the claim has none.
+/// `None` if the claim is no list, or elsewhere (`_claim_names`): who knows nothing of the groups must
+/// not take rights away or leave them.
+fn group_claim(token: &CoreIdToken, claim: &str) -> Option<Vec<String>> {
+    let text = token.to_string();
+    let payload = URL_SAFE_NO_PAD.decode(text.split('.').nth(1)?).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&payload).ok()?;
+    if claims.get("_claim_names").and_then(|names| names.get(claim)).is_some() {
+        return None;
+    }
+    match claims.get(claim) {
+        None => Some(Vec::new()),
+        Some(serde_json::Value::String(group)) => Some(vec![group.clone()]),
+        Some(serde_json::Value::Array(groups)) => {
+            groups.iter().map(|group| group.as_str().map(str::to_owned)).collect()
+        }
+        Some(_) => None,
+    }
 }
 
 fn system_time(at: Micros) -> SystemTime {

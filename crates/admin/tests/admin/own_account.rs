@@ -8,6 +8,7 @@ use crate::fixture::{ACTORS, Fixture, outcome, password};
 
 fn claims(subject: &str) -> IdentityClaims {
     IdentityClaims {
+        groups: Vec::new(),
         issuer: "https://id.example".to_owned(),
         subject: subject.to_owned(),
         email: None,

@@ -65,6 +65,7 @@ async fn finish(
         if account.disabled {
             return Err(PageError::SignInRefused("This account is locked."));
         }
+        let account = state.host.accounts().apply_groups(&provider, &person, account).await?;
         return signin::complete_sign_in(state, headers, &account, &provider.name, &next).await;
     }
     let account = match state.host.accounts().sign_up_with_identity(&provider, &person).await? {
@@ -83,6 +84,7 @@ async fn finish(
             ));
         }
     };
+    let account = state.host.accounts().apply_groups(&provider, &person, account).await?;
     signin::complete_sign_in(state, headers, &account, &provider.name, &next).await
 }
 

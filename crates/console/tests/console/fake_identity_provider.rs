@@ -24,6 +24,8 @@ pub(crate) struct FakeIdentityProvider {
     /// Requests to the token endpoint.
     pub(crate) redeemed: Mutex<Vec<String>>,
     pub(crate) admits: Mutex<Option<AccountRole>>,
+    /// Role and teams by groups.
+    pub(crate) groups: Mutex<Option<config::GroupMapping>>,
 }
 
 impl FakeIdentityProvider {
@@ -35,6 +37,7 @@ impl FakeIdentityProvider {
             signature: Mutex::default(),
             redeemed: Mutex::default(),
             admits: Mutex::new(Some(AccountRole::Member)),
+            groups: Mutex::default(),
         }
     }
 
@@ -45,6 +48,7 @@ impl FakeIdentityProvider {
             client_id: "portunus".to_owned(),
             client_secret: "shared-with-corp".to_owned(),
             default_role: *self.admits.lock(),
+            groups: self.groups.lock().clone(),
         };
         vec![one("corp", ISSUER), one("other", OTHER)]
     }

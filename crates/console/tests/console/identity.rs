@@ -10,9 +10,9 @@ use crate::fake_identity_provider::{FakeIdentityProvider, ISSUER, OTHER};
 use crate::gateway::{ConsoleGateway, PageReply, SECOND, START};
 
 /// A gateway with an identity provider.
-struct IdentityFixture {
-    gateway: ConsoleGateway,
-    provider: Arc<FakeIdentityProvider>,
+pub(crate) struct IdentityFixture {
+    pub(crate) gateway: ConsoleGateway,
+    pub(crate) provider: Arc<FakeIdentityProvider>,
 }
 
 /// A started flow.
@@ -23,7 +23,7 @@ struct StartedFlow {
 }
 
 impl IdentityFixture {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let gateway = ConsoleGateway::new().await;
         let provider = Arc::new(FakeIdentityProvider::new());
         *gateway.host.provider.lock() = Some(Arc::clone(&provider));
@@ -65,7 +65,7 @@ impl IdentityFixture {
     }
 
     /// Runs the whole flow with modified claims.
-    async fn arrives(&self, spoil: impl FnOnce(&mut Value)) -> PageReply {
+    pub(crate) async fn arrives(&self, spoil: impl FnOnce(&mut Value)) -> PageReply {
         let flow = self.leave("corp").await;
         let mut claims = self.good(&flow);
         spoil(&mut claims);

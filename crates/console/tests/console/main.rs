@@ -21,6 +21,7 @@ mod fake_passkey;
 mod gateway;
 mod guards;
 mod identity;
+mod identity_groups;
 mod keys;
 mod known_devices;
 mod model_pages;
