@@ -52,7 +52,10 @@ pub fn auth_from_secret(
 /// Builds a credential from the `auth` object of an API request.
 pub fn auth_from_json(auth: &Value) -> Result<RawAuth, FieldError> {
     let Value::Object(fields) = auth else {
-        return Err(field_error("auth", "must be an object with bearer, header, google, sigv4 or entra"));
+        return Err(field_error(
+            "auth",
+            "must be an object with bearer, header, google, sigv4 or entra",
+        ));
     };
     let mut table = toml::Table::new();
     for (name, value) in fields {

@@ -113,7 +113,8 @@ pub(super) fn parse_sigv4(
     if let Some(arn) = text("role")? {
         let sts_endpoint = context.host.and_then(|host| host.variable("AWS_ENDPOINT_URL_STS"));
         let role = AwsRole { arn, external_id, session_name, region, sts_endpoint };
-        credentials = credentials.assume_role(&role, system_now()).map_err(|e| identity_error(&e))?;
+        credentials =
+            credentials.assume_role(&role, system_now()).map_err(|e| identity_error(&e))?;
     } else if external_id.is_some() || session_name.is_some() {
         let why = "is missing; `external_id` and `session_name` belong to a role";
         return Err(FieldError::new(format_args!("{PATH}.role"), why));
@@ -163,9 +164,10 @@ fn key_error(wrong: &SigV4Error) -> FieldError {
 
 fn identity_error(error: &AwsIdentityError) -> FieldError {
     match error {
-        AwsIdentityError::Invalid(field @ ("region" | "role" | "external_id" | "session_name"), why) => {
-            FieldError::new(field, why).below(PATH)
-        }
+        AwsIdentityError::Invalid(
+            field @ ("region" | "role" | "external_id" | "session_name"),
+            why,
+        ) => FieldError::new(field, why).below(PATH),
         AwsIdentityError::Invalid(..)
         | AwsIdentityError::Unset(_)
         | AwsIdentityError::Keys(_)

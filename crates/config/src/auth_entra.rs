@@ -103,9 +103,9 @@ pub(super) fn parse_entra(
             return Err(FieldError::new(PATH, why));
         }
     };
-    built.map(Credential::entra).map_err(|EntraAuthError { field, reason }| {
-        FieldError::new(field, reason).below(PATH)
-    })
+    built
+        .map(Credential::entra)
+        .map_err(|EntraAuthError { field, reason }| FieldError::new(field, reason).below(PATH))
 }
 
 impl<'a> EntraFields<'a> {

@@ -402,7 +402,9 @@ fn build_credential(
     match &known.auth {
         AuthScheme::Bearer => auth::header_credential(None, &secret),
         AuthScheme::Header(name) => auth::header_credential(Some(name), &secret),
-        AuthScheme::Google => auth::google_credential(&secret, &context).map_err(|why| why.below("auth")),
+        AuthScheme::Google => {
+            auth::google_credential(&secret, &context).map_err(|why| why.below("auth"))
+        }
         AuthScheme::SigV4(_) => auth_aws::sigv4_from_env(&context),
         AuthScheme::None => Ok(Credential::none()),
     }

@@ -172,8 +172,7 @@ impl AwsCredentials {
             KeyOrigin::Renewed(secret) => *secret.identity(),
         };
         let own: String = own.iter().map(|byte| format!("{byte:02x}")).collect();
-        let identity =
-            source_identity(["aws role", &own].into_iter().chain(request.texts()));
+        let identity = source_identity(["aws role", &own].into_iter().chain(request.texts()));
         let source = AssumedRole { request, base: self };
         Ok(Self::renewed(source, identity, now))
     }
@@ -293,7 +292,10 @@ fn role_request(role: &AwsRole<'_>) -> Result<RoleRequest, AwsIdentityError> {
         || !arn.starts_with("arn:")
         || !arn.bytes().all(|b| b.is_ascii_graphic())
     {
-        return invalid("role", "must be the ARN of a role, \"arn:aws:iam::123456789012:role/name\"");
+        return invalid(
+            "role",
+            "must be the ARN of a role, \"arn:aws:iam::123456789012:role/name\"",
+        );
     }
     // Characters of names according to the reference of STS:
     // <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRole.html>.
@@ -310,7 +312,8 @@ fn role_request(role: &AwsRole<'_>) -> Result<RoleRequest, AwsIdentityError> {
     let endpoint = match sts_endpoint {
         Some(endpoint) => parse_endpoint(endpoint),
         None => {
-            let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+            let domain =
+                if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
             parse_endpoint(&format!("https://sts.{region}.{domain}/"))
         }
     };

@@ -9,9 +9,7 @@ use crate::aws_credentials::AwsCredentials;
 use crate::aws_metadata::{AWS_TITLE, fetched_keys};
 use crate::renewed_secret::{FetchFuture, FetchedSecret, SecretSource};
 use crate::sigv4::{AwsKeys, SigningScope};
-use crate::token_endpoint::{
-    EndpointAnswer, encode_form, exchange, form_request, read_token_file,
-};
+use crate::token_endpoint::{EndpointAnswer, encode_form, exchange, form_request, read_token_file};
 use transport::HttpClient;
 
 const API_VERSION: &str = "2011-06-15";

@@ -205,9 +205,7 @@ impl Credential {
     pub(crate) async fn prepare(&self, client: &HttpClient) -> Result<(), ApiError> {
         match &self.0 {
             CredentialKind::Token(token) => token.secret.get(client).await.map(|_| ()),
-            CredentialKind::SigV4(signer) => {
-                signer.credentials().keys(client).await.map(|_| ())
-            }
+            CredentialKind::SigV4(signer) => signer.credentials().keys(client).await.map(|_| ()),
             CredentialKind::None | CredentialKind::Header(..) => Ok(()),
         }
     }

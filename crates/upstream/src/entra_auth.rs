@@ -111,7 +111,8 @@ impl EntraAuth {
     ) -> Result<Self, EntraAuthError> {
         let invalid = |reason| error("certificate", reason);
         let key = read_rsa_key(pem).ok_or(invalid("holds no RSA key in PEM"))?;
-        let thumbprint = certificate_thumbprint(pem).ok_or(invalid("holds no certificate in PEM"))?;
+        let thumbprint =
+            certificate_thumbprint(pem).ok_or(invalid("holds no certificate in PEM"))?;
         let proof = ApplicationProof::Certificate { key: Box::new(key), thumbprint };
         Self::application(application, proof, pem, now)
     }

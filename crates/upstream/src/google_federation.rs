@@ -44,9 +44,21 @@ pub(crate) struct FederatedAccount {
 
 /// Place that the workload's own token comes from.
 enum SubjectSource {
-    File { path: PathBuf, field: Option<String> },
-    Url { uri: Uri, headers: Vec<(HeaderName, HeaderValue)>, field: Option<String>, near: HttpClient },
-    Aws { credentials: AwsCredentials, region: AwsRegion, verification_url: String },
+    File {
+        path: PathBuf,
+        field: Option<String>,
+    },
+    Url {
+        uri: Uri,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        field: Option<String>,
+        near: HttpClient,
+    },
+    Aws {
+        credentials: AwsCredentials,
+        region: AwsRegion,
+        verification_url: String,
+    },
 }
 
 /// Region of an AWS workload.
@@ -72,8 +84,7 @@ impl FederatedAccount {
         let impersonation = match field("service_account_impersonation_url") {
             None => None,
             Some(address) => {
-                let seconds =
-                    json.pointer("/service_account_impersonation/token_lifetime_seconds");
+                let seconds = json.pointer("/service_account_impersonation/token_lifetime_seconds");
                 let seconds = seconds.and_then(Value::as_i64).unwrap_or(IMPERSONATION_SECONDS);
                 Some((url("service_account_impersonation_url", address)?, seconds))
             }
@@ -85,9 +96,8 @@ impl FederatedAccount {
             subject_token_type: needed("subject_token_type")?.to_owned(),
             token_url: url("token_url", field("token_url").unwrap_or(TOKEN_URL))?,
             impersonation,
-            client_auth: field("client_id").map(|id| {
-                (id.to_owned(), field("client_secret").unwrap_or_default().to_owned())
-            }),
+            client_auth: field("client_id")
+                .map(|id| (id.to_owned(), field("client_secret").unwrap_or_default().to_owned())),
             user_project: field("workforce_pool_user_project").map(str::to_owned),
             subject: SubjectSource::from_json(source, host, now)?,
         })
@@ -263,7 +273,9 @@ fn pick_token(text: &str, field: Option<&str>) -> Result<String, String> {
     };
     let json = canon::read_value(text.as_bytes()).ok_or("the subject token is not in JSON")?;
     let token = json.get(field).and_then(Value::as_str).filter(|token| !token.is_empty());
-    token.map(str::to_owned).ok_or_else(|| format!("the JSON of the subject token has no `{field}`"))
+    token
+        .map(str::to_owned)
+        .ok_or_else(|| format!("the JSON of the subject token has no `{field}`"))
 }
 
 /// Returns the signed request for `GetCallerIdentity` that Google sends to AWS, as text.

@@ -196,7 +196,11 @@ impl<T: Send + Sync + 'static> RenewedSecret<T> {
         if let Some(held) = self.held.load_full().filter(|_| self.may_replace_refused()) {
             let HeldSecret { value, expires_at, .. } = &*held;
             let (value, expires_at) = (Arc::clone(value), *expires_at);
-            self.held.store(Some(Arc::new(HeldSecret { value, renew_at: Micros::ZERO, expires_at })));
+            self.held.store(Some(Arc::new(HeldSecret {
+                value,
+                renew_at: Micros::ZERO,
+                expires_at,
+            })));
         }
     }
 
@@ -219,8 +223,9 @@ impl<T: Send + Sync + 'static> RenewedSecret<T> {
 
     /// Returns the last failure while no fetch may start. A clock that was set back ends the pause.
     fn paused(&self, now: Micros) -> Option<Arc<FetchFailure>> {
-        let is_paused =
-            |failure: &Arc<FetchFailure>| now < failure.retry_at && failure.retry_at - now <= MAX_PAUSE;
+        let is_paused = |failure: &Arc<FetchFailure>| {
+            now < failure.retry_at && failure.retry_at - now <= MAX_PAUSE
+        };
         self.failure.load_full().filter(is_paused)
     }
 
@@ -249,11 +254,7 @@ impl<T: Send + Sync + 'static> RenewedSecret<T> {
         FetchStep::Running(receiver)
     }
 
-    async fn wait_for_fetch(
-        self: &Arc<Self>,
-        client: &HttpClient,
-        now: Micros,
-    ) -> FetchOutcome<T> {
+    async fn wait_for_fetch(self: &Arc<Self>, client: &HttpClient, now: Micros) -> FetchOutcome<T> {
         let mut running = match self.join_fetch(client, now) {
             FetchStep::Done(outcome) => return outcome,
             FetchStep::Running(running) => running,

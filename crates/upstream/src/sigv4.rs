@@ -99,8 +99,7 @@ impl AwsKeys {
     /// Returns true if both are the same.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let Self { access_key, secret_key, session } = self;
-        (access_key, secret_key, session)
-            == (&other.access_key, &other.secret_key, &other.session)
+        (access_key, secret_key, session) == (&other.access_key, &other.secret_key, &other.session)
     }
 
     /// Returns the keys as texts, for the identity of what is made of them.

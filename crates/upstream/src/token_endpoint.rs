@@ -96,9 +96,11 @@ pub(crate) async fn exchange(
 ) -> Result<EndpointAnswer, String> {
     let host = request.uri().host().unwrap_or_default().to_owned();
     let exchange = async {
-        let response = client.send(request, false).await.map_err(|failure| {
-            format!("{host}: {}", error_chain(&*failure.cause))
-        })?;
+        // Fetches are far apart, and a connection of the last one is likely to be dead.
+        let response = client
+            .send(request, true)
+            .await
+            .map_err(|failure| format!("{host}: {}", error_chain(&*failure.cause)))?;
         let body = Limited::new(response.body, MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|e| format!("{host}: the answer broke off: {e}"))?.to_bytes();
         Ok::<_, String>((response.status, body))
@@ -129,8 +131,7 @@ impl EndpointAnswer {
     pub(crate) fn refusal(&self, explanation: &str, secrets: &[&str]) -> String {
         let secrets: Vec<Vec<u8>> =
             secrets.iter().map(|secret| secret.as_bytes().to_vec()).collect();
-        let shown =
-            hide_secrets(explanation.as_bytes().to_vec(), &secrets, &|_| HashSet::new());
+        let shown = hide_secrets(explanation.as_bytes().to_vec(), &secrets, &|_| HashSet::new());
         let shown = String::from_utf8_lossy(&shown);
         let shown: String = shown.chars().take(MAX_EXPLANATION_CHARS).collect();
         // One line, whatever the service wrote.
@@ -223,8 +224,12 @@ mod tests {
         let json = json!({ "error": "invalid_client",
             "error_description": "the secret hush-hush-hush\r\nis wrong" });
         let shown = answer.refusal(&explanation(&json), &["hush-hush-hush"]);
-        assert_eq!(shown, "login.example answered 401: invalid_client the secret [hidden] is wrong");
-        let google = json!({ "error": { "code": 403, "status": "PERMISSION_DENIED", "message": "no" } });
+        assert_eq!(
+            shown,
+            "login.example answered 401: invalid_client the secret [hidden] is wrong"
+        );
+        let google =
+            json!({ "error": { "code": 403, "status": "PERMISSION_DENIED", "message": "no" } });
         assert_eq!(explanation(&google), "PERMISSION_DENIED no");
         assert_eq!(explanation(&json!({ "Code": "Failed", "Message": "why" })), "Failed why");
     }
@@ -243,7 +248,8 @@ mod tests {
 
     #[test]
     fn only_absolute_web_addresses_are_endpoints() {
-        for good in ["http://169.254.169.254", "https://sts.example/v1/token", "http://[::1]:80/x"] {
+        for good in ["http://169.254.169.254", "https://sts.example/v1/token", "http://[::1]:80/x"]
+        {
             assert!(parse_endpoint(good).is_some(), "{good}");
         }
         for wrong in ["", "/x", "ftp://x/y", "file:///etc/passwd", "x"] {

@@ -83,8 +83,7 @@ async fn role_and_teams_follow_the_groups_at_each_sign_in() {
     assert_eq!((account.role, now), (AccountRole::Viewer, seats(&[("other", TeamRole::Member)])));
 
     let lines = store.audits(50).await.unwrap();
-    let seen: Vec<(&str, &str)> =
-        lines.iter().map(|line| (&*line.action, &*line.detail)).collect();
+    let seen: Vec<(&str, &str)> = lines.iter().map(|line| (&*line.action, &*line.detail)).collect();
     for (action, detail) in [
         ("account.role", "member by the groups of corp"),
         ("account.role", "viewer by the groups of corp"),
@@ -100,8 +99,16 @@ async fn role_and_teams_follow_the_groups_at_each_sign_in() {
 async fn an_owner_keeps_the_role_unless_the_configuration_takes_it() {
     for (text, another, expected) in [
         (GROUPS.to_owned(), true, AccountRole::Owner),
-        (format!("[identity.corp.groups]\ndemote_owners = true\n{GROUPS}"), true, AccountRole::Member),
-        (format!("[identity.corp.groups]\ndemote_owners = true\n{GROUPS}"), false, AccountRole::Owner),
+        (
+            format!("[identity.corp.groups]\ndemote_owners = true\n{GROUPS}"),
+            true,
+            AccountRole::Member,
+        ),
+        (
+            format!("[identity.corp.groups]\ndemote_owners = true\n{GROUPS}"),
+            false,
+            AccountRole::Owner,
+        ),
     ] {
         let fixture = fixture(&text).await;
         let store = &fixture.gateway.store;

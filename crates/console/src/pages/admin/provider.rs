@@ -136,7 +136,9 @@ pub(super) fn credential_draft(fields: &FormFields) -> CredentialDraft {
     };
     let value = fields.get("value").trim();
     let auth = canon::read_value(value.as_bytes()).filter(|auth| {
-        ["bearer", "header", "google", "sigv4", "entra"].iter().any(|method| auth.get(method).is_some())
+        ["bearer", "header", "google", "sigv4", "entra"]
+            .iter()
+            .any(|method| auth.get(method).is_some())
     });
     let secret = match auth {
         Some(auth) => CredentialSecret::Auth(auth),

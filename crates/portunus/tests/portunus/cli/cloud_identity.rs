@@ -98,8 +98,7 @@ fn a_process_calls_with_the_role_of_its_instance_and_tells_when_it_cannot() {
     std::fs::write(folder.0.join("p.toml"), config).unwrap();
     let key = folder.json(&["keys", "create", "--name", "k", "--unlimited", "--json"]);
     let admin = folder.json(&["keys", "create", "--name", "a", "--scope", "admin", "--json"]);
-    let bearer =
-        |key: &Value| format!("Authorization: Bearer {}", key["key"].as_str().unwrap());
+    let bearer = |key: &Value| format!("Authorization: Bearer {}", key["key"].as_str().unwrap());
     let (key, admin) = (bearer(&key), bearer(&admin));
     let mut child = program(&folder)
         .args(["serve", "--config", "p.toml", "--listen", "127.0.0.1:0"])

@@ -100,8 +100,7 @@ async fn many_calls_at_once_earn_one_token() {
 #[tokio::test]
 async fn a_refused_token_is_replaced() {
     let account = Account::new();
-    let tokens =
-        ScriptedProvider::start(vec![token("refused", 3600), token("good", 3600)]).await;
+    let tokens = ScriptedProvider::start(vec![token("refused", 3600), token("good", 3600)]).await;
     let no =
         json!({ "error": { "code": 401, "message": "bad token", "status": "UNAUTHENTICATED" } });
     let vertex = ScriptedProvider::start(vec![

@@ -86,7 +86,12 @@ async fn invalid_settings_are_refused_by_field_and_change_nothing() {
             json!({ "name": "k", "auth": { "sigv4": { "region": "x", "from": "instance" } } }),
             "auth.sigv4.from",
         ),
-        (&post, keys, json!({ "name": "k", "auth": { "entra": "managed-identity" } }), "auth.entra"),
+        (
+            &post,
+            keys,
+            json!({ "name": "k", "auth": { "entra": "managed-identity" } }),
+            "auth.entra",
+        ),
         (
             &post,
             keys,

@@ -67,7 +67,10 @@ async fn the_role_of_an_instance_signs_and_is_renewed_before_it_ends() {
     assert_eq!(imds.count(), 3, "one session, one role, one set of keys");
     for request in served.requests() {
         let (access, scope) = verify(&request, "instance/secret+1");
-        assert_eq!((access.as_str(), scope.as_str()), ("ASIAINSTANCE1", "eu-west-1/bedrock/aws4_request"));
+        assert_eq!(
+            (access.as_str(), scope.as_str()),
+            ("ASIAINSTANCE1", "eu-west-1/bedrock/aws4_request")
+        );
         assert_eq!(request.header("x-amz-security-token"), "instance/token==1");
     }
     // Less than five minutes are left: calls go on with the old keys while others are fetched.
@@ -112,9 +115,10 @@ async fn an_instance_without_a_role_or_with_a_failed_one_is_told() {
             Stub::start(move |request| match (session(request), request.target.ends_with('/')) {
                 (true, _) => (200, "s".to_owned()),
                 (false, true) => (200, "role".to_owned()),
-                (false, false) => {
-                    (200, json!({ "Code": "AssumeRoleUnauthorizedAccess", "Message": "no" }).to_string())
-                }
+                (false, false) => (
+                    200,
+                    json!({ "Code": "AssumeRoleUnauthorizedAccess", "Message": "no" }).to_string(),
+                ),
             })
             .await,
             "AssumeRoleUnauthorizedAccess",
@@ -239,10 +243,16 @@ async fn a_role_is_assumed_with_an_external_id_and_a_signature() {
         let own = clock.clone();
         let answer = move |request: &StubRequest| {
             let (access, scope) = verify(request, "our-secret");
-            assert_eq!((access.as_str(), scope.as_str()), ("AKIDOURS", "eu-west-1/sts/aws4_request"));
+            assert_eq!(
+                (access.as_str(), scope.as_str()),
+                ("AKIDOURS", "eu-west-1/sts/aws4_request")
+            );
             assert_eq!(request.header("x-amz-security-token"), session.unwrap_or_default());
             let fields = request.fields();
-            assert_eq!((fields["Action"].as_str(), fields["RoleArn"].as_str()), ("AssumeRole", ARN));
+            assert_eq!(
+                (fields["Action"].as_str(), fields["RoleArn"].as_str()),
+                ("AssumeRole", ARN)
+            );
             assert_eq!(fields["ExternalId"], "their:id/7");
             assert_eq!(fields["RoleSessionName"], "portunus");
             (200, sts_answer("AssumeRole", "ROLE", &own.text_in(3_600)))
@@ -260,7 +270,10 @@ async fn a_role_is_assumed_with_an_external_id_and_a_signature() {
         let provider = provider(&served, signed(credentials, &clock));
         call(&provider).await.unwrap();
         let (access, scope) = verify(&served.last(), "ROLE-secret");
-        assert_eq!((access.as_str(), scope.as_str()), ("ASIAROLE", "eu-west-1/bedrock/aws4_request"));
+        assert_eq!(
+            (access.as_str(), scope.as_str()),
+            ("ASIAROLE", "eu-west-1/bedrock/aws4_request")
+        );
         assert_eq!(sts.count(), 1);
     }
 }

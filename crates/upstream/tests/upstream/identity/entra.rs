@@ -132,14 +132,20 @@ async fn managed_identities_of_machines_and_of_app_service_are_asked_in_their_ow
     let moment = clock.now() + 7_200;
     let answer = move |_: &StubRequest| {
         // Both write numbers as texts, and App Service has no `expires_in`.
-        (200, json!({ "access_token": "machine", "expires_on": moment.to_string(),
-                      "resource": "x", "token_type": "Bearer" }).to_string())
+        (
+            200,
+            json!({ "access_token": "machine", "expires_on": moment.to_string(),
+                      "resource": "x", "token_type": "Bearer" })
+            .to_string(),
+        )
     };
     let (machine, app) = (Stub::start(answer).await, Stub::start(answer).await);
     let endpoint = format!("{}/msi/token", app.url);
     let on_machine = host(&[("AZURE_POD_IDENTITY_AUTHORITY_HOST", &machine.url)]);
     let on_app = host(&[("IDENTITY_ENDPOINT", &endpoint), ("IDENTITY_HEADER", "local-secret")]);
-    for (host, stub, version) in [(&on_machine, &machine, "2018-02-01"), (&on_app, &app, "2019-08-01")] {
+    for (host, stub, version) in
+        [(&on_machine, &machine, "2018-02-01"), (&on_app, &app, "2019-08-01")]
+    {
         for client in [None, Some(CLIENT)] {
             let auth = EntraAuth::from_managed_identity(client, None, host, clock.function());
             let provider = provider(&served, Credential::entra(auth.unwrap()));
@@ -170,14 +176,16 @@ async fn a_tenant_cannot_lead_to_another_address() {
         ("", CLIENT, "tenant"),
         (TENANT, "a&b", "client_id"),
     ] {
-        let application =
-            EntraApplication { tenant, client_id, authority: None, scope: None };
-        let error = EntraAuth::from_secret(&application, "hush-hush", clock.function()).unwrap_err();
+        let application = EntraApplication { tenant, client_id, authority: None, scope: None };
+        let error =
+            EntraAuth::from_secret(&application, "hush-hush", clock.function()).unwrap_err();
         assert_eq!(error.field, field, "{tenant} {client_id}");
         assert!(!error.to_string().contains("hush"));
     }
     assert!(EntraAuth::is_known_authority("https://login.microsoftonline.us/"));
-    for wrong in ["https://login.microsoftonline.com.evil.example", "http://login.microsoftonline.com"] {
+    for wrong in
+        ["https://login.microsoftonline.com.evil.example", "http://login.microsoftonline.com"]
+    {
         assert!(!EntraAuth::is_known_authority(wrong), "{wrong}");
     }
 }

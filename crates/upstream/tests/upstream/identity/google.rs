@@ -7,7 +7,8 @@ use crate::identity::aws::{bedrock, instance};
 use crate::identity::signature::verify;
 use crate::identity::stub::{Stub, StubRequest, TestClock, TokenFile, call, host, provider};
 
-const AUDIENCE: &str = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q";
+const AUDIENCE: &str =
+    "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/q";
 const JWT_TYPE: &str = "urn:ietf:params:oauth:token-type:jwt";
 
 fn account(sts: &Stub, source: &Value) -> Value {
@@ -49,7 +50,10 @@ async fn a_file_is_read_for_every_exchange() {
     let provider = federated(&served, &account, &host(&[]), &clock).unwrap();
     call(&provider).await.unwrap();
     call(&provider).await.unwrap();
-    assert_eq!((served.last().header("authorization"), sts.count()), ("Bearer google-for-pod-1", 1));
+    assert_eq!(
+        (served.last().header("authorization"), sts.count()),
+        ("Bearer google-for-pod-1", 1)
+    );
     assert_eq!(sts.last().fields()["subject_token_type"], JWT_TYPE);
     file.write("pod-2");
     clock.advance(3_600);
@@ -98,8 +102,12 @@ async fn a_workload_on_aws_sends_a_request_that_aws_would_accept() {
     let clock = TestClock::new();
     let sts = Stub::start(|request| {
         let fields = request.fields();
-        (200, json!({ "access_token": fields["subject_token"].len().to_string(),
-                      "expires_in": 3600 }).to_string())
+        (
+            200,
+            json!({ "access_token": fields["subject_token"].len().to_string(),
+                      "expires_in": 3600 })
+            .to_string(),
+        )
     })
     .await;
     let served = bedrock().await;

@@ -7,9 +7,7 @@ use tokio::sync::Semaphore;
 use upstream::{AwsCredentials, EntraAuth, Provider};
 
 use crate::identity::aws::{bedrock, instance, signed};
-use crate::identity::stub::{
-    Stub, TestClock, call, call_within, host, provider, until,
-};
+use crate::identity::stub::{Stub, TestClock, call, call_within, host, provider, until};
 
 fn on_instance(imds: &Stub, served: &Stub, clock: &TestClock) -> Provider {
     let host = host(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds.url)]);
