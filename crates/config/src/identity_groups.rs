@@ -10,7 +10,7 @@ use crate::error::FieldError;
 const DEFAULT_CLAIM: &str = "groups";
 
 /// `[identity.NAME.groups]` as it is written.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawGroups {
     pub claim: Option<String>,
@@ -19,7 +19,7 @@ pub(crate) struct RawGroups {
 }
 
 /// A group as it is written.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawGroup {
     pub role: Option<String>,
