@@ -7,6 +7,7 @@ use ledger::{CallOutcome, FailedAttempt, LedgerEntry};
 
 use crate::call_writes::owners;
 use crate::rollup::counted;
+use crate::row::row;
 use crate::session_audit::SessionAudit;
 use crate::sums::UsageTotals;
 
@@ -35,13 +36,49 @@ impl CallSums {
     }
 
     /// Returns the sums of one call, capped as in the table of usage.
-    fn of(call: &LedgerEntry) -> Self {
+    pub(crate) fn of(call: &LedgerEntry) -> Self {
         let UsageTotals { calls, cost, absorbed, input, output, .. } = counted(call);
         Self { calls, cost, absorbed, input, output }
     }
 }
 
 pub(crate) type SumsByOwner = BTreeMap<String, CallSums>;
+
+row! {
+    /// Sums that the calls of an owner and its usage must agree on.
+    pub(crate) struct SumRow {
+        owner: String,
+        calls: i64,
+        cost: Money,
+        borne: Money,
+        input: i64,
+        output: i64,
+    }
+}
+
+macro_rules! sums_of_archived {
+    ($owner:literal) => {
+        concat!(
+            "SELECT ",
+            $owner,
+            " AS owner, CAST(SUM(calls) AS BIGINT) AS calls, CAST(SUM(cost) AS BIGINT) AS cost, \
+             CAST(SUM(borne) AS BIGINT) AS borne, CAST(SUM(input) AS BIGINT) AS input, \
+             CAST(SUM(output) AS BIGINT) AS output FROM archived_calls GROUP BY 1"
+        )
+    };
+}
+/// Sums of the calls that left the database.
+pub(crate) const ARCHIVED_BY_KEY: &str = sums_of_archived!("key_id");
+pub(crate) const ARCHIVED_BY_ACCOUNT: &str = sums_of_archived!("account_id");
+
+/// Adds rows to the sums of their owners.
+pub(crate) fn plus_rows(mut sums: SumsByOwner, rows: Vec<SumRow>) -> SumsByOwner {
+    for SumRow { owner, calls, cost, borne, input, output } in rows {
+        let sum = sums.entry(owner).or_default();
+        *sum = sum.plus(CallSums { calls, cost, absorbed: borne, input, output });
+    }
+    sums
+}
 
 /// Violations of one invariant, as text. Not more than enough are kept.
 #[derive(Default)]

@@ -187,7 +187,20 @@ pub(crate) fn session_addition<D: Database>(rows: usize) -> String
 where
     i64: Type<D> + for<'q> Encode<'q, D>,
 {
-    with_places::<D>(&format!("INSERT INTO call_sessions ({COLUMNS}) "), rows, COLUMN_COUNT, ADD)
+    session_rows::<D>(CALL_SESSIONS, rows)
+}
+
+/// The table of the sums, in which removed calls still count.
+const CALL_SESSIONS: &str = "call_sessions";
+
+/// Writes the same statement for a table of these columns.
+pub(crate) fn session_rows<D: Database>(table: &str, rows: usize) -> String
+where
+    i64: Type<D> + for<'q> Encode<'q, D>,
+{
+    let (start, end) =
+        (format!("INSERT INTO {table} ({COLUMNS}) "), ADD.replace(CALL_SESSIONS, table));
+    with_places::<D>(&start, rows, COLUMN_COUNT, &end)
 }
 
 /// Binds the values of rows, in the order of the columns.
@@ -210,6 +223,10 @@ where
 /// A page of all rows, after the row with these texts.
 pub(crate) const PAGE: &str = "SELECT session, key_id, model, lane, begun, ended, calls, input, cache_read, \
     output, thinking, cost, absorbed FROM call_sessions WHERE (session, key_id, model, lane) > ($1, $2, $3, $4) \
+    ORDER BY session, key_id, model, lane LIMIT $5";
+/// The same of the sums whose calls are archived.
+pub(crate) const ARCHIVED_PAGE: &str = "SELECT session, key_id, model, lane, begun, ended, calls, input, cache_read, \
+    output, thinking, cost, absorbed FROM archived_sessions WHERE (session, key_id, model, lane) > ($1, $2, $3, $4) \
     ORDER BY session, key_id, model, lane LIMIT $5";
 
 /// Reads a row: four texts and the numbers.

@@ -10,7 +10,7 @@ use ledger::LedgerEntry;
 use sqlx::{Encode, QueryBuilder, Type};
 
 use crate::block_decoding::{CallSelection, decode_selected};
-use crate::call_audit::CallAudit;
+use crate::call_audit::{ARCHIVED_BY_KEY, CallAudit, SumRow, SumsByOwner, plus_rows};
 use crate::call_writes::{BLOCK_SPAN, OwnerKind};
 use crate::compact_text::{call_numbers, compact};
 use crate::corrections::{overlay, read_corrections};
@@ -45,7 +45,7 @@ pub struct EntryFilter {
 pub struct KeyTotal {
     /// The key.
     pub key_id: String,
-    /// Number of rows.
+    /// Number of rows, archived calls included.
     pub rows: i64,
     /// Sum of their costs.
     pub cost: Money,
@@ -136,6 +136,7 @@ pub(crate) use scan_calls;
 pub(crate) fn key_totals(
     keys: Vec<(String, i64)>,
     corrected: Vec<(String, i64)>,
+    archived: &SumsByOwner,
     audit: &CallAudit,
 ) -> Vec<KeyTotal> {
     let mut totals: BTreeMap<String, KeyTotal> = BTreeMap::new();
@@ -152,6 +153,11 @@ pub(crate) fn key_totals(
     for (id, sums) in &audit.by_key {
         let total = totals.entry(id.clone()).or_insert_with(|| total(id));
         (total.rows, total.cost) = (sums.calls, sums.cost);
+    }
+    for (id, sums) in archived {
+        let total = totals.entry(id.clone()).or_insert_with(|| total(id));
+        total.rows += sums.calls;
+        total.cost = total.cost.saturating_add(sums.cost);
     }
     for (id, cost) in corrected {
         let total = totals.entry(id.clone()).or_insert_with(|| total(&id));
@@ -390,9 +396,11 @@ impl Store {
         Ok(in_snapshot!(&self.db, tx: Kind => {
             let keys = sqlx::query_as(KEYS).fetch_all(&mut *tx).await?;
             let corrected = sqlx::query_as(CORRECTED_COSTS).fetch_all(&mut *tx).await?;
+            let archived: Vec<SumRow> = sqlx::query_as(ARCHIVED_BY_KEY).fetch_all(&mut *tx).await?;
+            let archived = plus_rows(SumsByOwner::new(), archived);
             let mut audit = CallAudit::default();
             scan_calls!(tx, audit);
-            key_totals(keys, corrected, &audit)
+            key_totals(keys, corrected, &archived, &audit)
         }))
     }
 }

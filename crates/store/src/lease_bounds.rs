@@ -12,7 +12,7 @@ use crate::keys::budget;
 use crate::row::row;
 
 pub(crate) const LOCK_KEY: &str = "UPDATE keys SET leased = leased WHERE id = $1 \
-    RETURNING cap, spent, leased, wanted, budget, budget_period, \
+    RETURNING cap, spent, leased, wanted, budget, budget_period, archived_until, \
     (SELECT now FROM store_clock) AS now";
 /// Cost of the calls of a key or an account that were admitted in some days.
 pub(crate) const SPENT_BETWEEN: &str = "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM usage \
@@ -49,6 +49,8 @@ row! {
         pub(crate) wanted: Micros,
         budget: Option<Money>,
         budget_period: Option<String>,
+        /// Latest admission of an archived call.
+        pub(crate) archived_until: Option<Micros>,
         pub(crate) now: Micros,
     }
 }

@@ -7,6 +7,8 @@
 
 mod account_caps;
 mod accounts;
+mod archive;
+mod archived_ids;
 mod attempt_counters;
 mod audit;
 mod audited_change;
@@ -25,6 +27,7 @@ mod data_keys;
 mod db;
 mod direct_writes;
 mod entries;
+mod erasure;
 mod error;
 mod factors;
 mod idempotent;
@@ -56,6 +59,7 @@ mod provider_objects;
 mod refresh_tokens;
 mod refusals;
 mod rekey;
+mod retention;
 mod rollup;
 mod row;
 mod row_statement;
@@ -81,6 +85,7 @@ mod verify_terms;
 
 pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, AccountRole, PersonChange};
+pub use archive::{ArchiveFile, ArchivePart, ArchiveState};
 pub use attempt_counters::AttemptCounter;
 pub use audit::{AuditFilter, AuditLine, AuditRecord};
 pub use audited_change::AuditedChange;
@@ -94,6 +99,7 @@ pub use conversations::{
 pub use corrections::CallPosting;
 pub use data_keys::{DATA_KEY_ID_BYTES, DataKey, DataKeyId};
 pub use entries::{EntryFilter, KeyTotal};
+pub use erasure::{ErasedCounts, ErasurePlan};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};
 pub use idempotent::{CallClaim, CallName, ClaimResult, ClaimSight, StoredReply};

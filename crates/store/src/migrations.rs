@@ -45,6 +45,7 @@ macro_rules! embedded {
             (33, "mcp grants", include_str!(concat!($folder, "0033_mcp_grants.sql"))),
             (34, "node facts", include_str!(concat!($folder, "0034_node_facts.sql"))),
             (36, "schema floor", include_str!(concat!($folder, "0036_schema_floor.sql"))),
+            (39, "archive", include_str!(concat!($folder, "0039_archive.sql"))),
         ]
     };
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection};
 
@@ -90,7 +90,12 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
                 Box::pin(std::future::ready(Ok(usable)))
             })
     };
-    let options = base.clone().create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
+    // A new file can give the space of deleted rows back. An older one reuses it.
+    let options = base
+        .clone()
+        .create_if_missing(true)
+        .auto_vacuum(SqliteAutoVacuum::Incremental)
+        .journal_mode(SqliteJournalMode::Wal);
     if path != IN_MEMORY {
         create_private(path).await;
     }

@@ -13,6 +13,7 @@ use ledger::{LeaseToken, LedgerEntry, MarkRaise, PostedBatch, Posting};
 use sqlx::QueryBuilder;
 
 use crate::account_caps::{AccountSums, LOCK_ACCOUNT, LockedAccount, SUM};
+use crate::archived_ids::{find_archived, report_archived};
 use crate::call_sessions::{add_sessions, sum_sessions};
 use crate::call_writes::{choose_numbers, first_numbers, insert_calls};
 use crate::corrections::{self, CallCorrection, PostedCall, read_corrections};
@@ -31,10 +32,12 @@ const MIXED_ATTEMPTS: usize = 5;
 
 const CHARGE: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END WHERE id = $1";
-/// The same, if the leases cover their part and the rest has room below the cap.
+/// The same, if the leases cover their part, the rest has room below the cap, and none of the calls can be
+/// archived.
 const CHARGE_IF: &str = "UPDATE keys SET spent = spent + $2, leased = leased - $4, \
     last_used = CASE WHEN last_used > $3 THEN last_used ELSE $3 END \
-    WHERE id = $1 AND leased >= $4 AND ($2 = $4 OR ((cap IS NULL OR spent + leased + $2 - $4 <= cap) \
+    WHERE id = $1 AND leased >= $4 AND (archived_until IS NULL OR archived_until < $5) \
+    AND ($2 = $4 OR ((cap IS NULL OR spent + leased + $2 - $4 <= cap) \
     AND budget IS NULL AND NOT EXISTS (SELECT 1 FROM account_caps a \
     WHERE a.account_id = keys.account_id AND (a.cap IS NOT NULL OR a.budget IS NOT NULL))))";
 const ACCOUNT_OF: &str = "SELECT account_id FROM keys WHERE id = $1";
@@ -51,6 +54,8 @@ struct KeySum {
     cost: Money,
     /// The part that leases pay.
     leased: Money,
+    /// The earliest admission of a call.
+    started: Micros,
     /// The latest end of a call.
     ended: Micros,
 }
@@ -78,10 +83,11 @@ impl<'a> BatchSums<'a> {
 
     /// Adds alike calls.
     fn add(&mut self, group: &CallGroup<'a>) -> Result<(), StoreError> {
-        let (cost, ended) = (group.used.cost, group.ended);
-        let key = KeySum { ended, ..KeySum::default() };
+        let (cost, started, ended) = (group.used.cost, group.started, group.ended);
+        let key = KeySum { started, ended, ..KeySum::default() };
         let key = self.keys.entry(group.key_id.clone()).or_insert(key);
         key.cost = checked_sum(key.cost, cost)?;
+        key.started = started.min(key.started);
         key.ended = ended.max(key.ended);
         if let Some(token) = group.lease.filter(|_| group.leased > Money::ZERO) {
             key.leased = checked_sum(key.leased, group.leased)?;
@@ -177,12 +183,13 @@ impl Store {
             sums.add(group)?;
         }
         let posted = in_transaction!(&self.db, tx: Kind => {
-            for (key, KeySum { cost, leased, ended }) in &sums.keys {
+            for (key, KeySum { cost, leased, started, ended }) in &sums.keys {
                 let charge = sqlx::query(CHARGE_IF)
                     .bind(&**key)
                     .bind(cost.as_nanos())
                     .bind(ended.get())
-                    .bind(leased.as_nanos());
+                    .bind(leased.as_nanos())
+                    .bind(started.get());
                 if charge.execute(&mut *tx).await?.rows_affected() != 1 {
                     return Ok(None);
                 }
@@ -219,10 +226,13 @@ impl Store {
         let tokens: BTreeSet<LeaseToken> = sorted.iter().filter_map(|p| p.lease()).collect();
         let posted = in_transaction!(&self.db, tx: Kind => {
             let mut late = LateCharges::default();
+            // The latest admission of an archived call of each known key.
+            let mut horizons = BTreeMap::new();
             for key_id in &key_ids {
                 let locked: Option<LockedKey> =
                     sqlx::query_as(LOCK_KEY).bind(key_id).fetch_optional(&mut *tx).await?;
                 if let Some(key) = locked {
+                    horizons.insert(key_id, key.archived_until.unwrap_or(Micros::new(i64::MIN)));
                     late.add_key(key_id, &key)?;
                 }
             }
@@ -275,6 +285,12 @@ impl Store {
                     (id, PostedCall { entry, corrections })
                 }));
             }
+            // After the calls themselves: a call that is removed meanwhile is found here.
+            let may_be_archived = |entry: &LedgerEntry| {
+                horizons.get(&clean(&entry.key_id)).is_none_or(|until| entry.started <= *until)
+            };
+            let candidates = sorted.iter().map(|posting| posting.entry());
+            let archived = find_archived!(tx, candidates.filter(|call| may_be_archived(call)), posted);
             let mut new: Vec<Cow<'_, LedgerEntry>> = Vec::with_capacity(sorted.len());
             let mut corrected: Vec<CallCorrection> = Vec::new();
             let mut seen = BTreeSet::new();
@@ -285,7 +301,13 @@ impl Store {
                     continue;
                 }
                 match posted.remove(&*id) {
+                    None if archived.contains(&*id) => report_archived(posting.entry()),
                     None => new.push(late.charge(posting.entry(), posting.lease())),
+                    Some(PostedCall { entry, .. })
+                        if archived.contains(&*id) && entry.knowledge < posting.entry().knowledge =>
+                    {
+                        report_archived(posting.entry());
+                    }
                     Some(before) => corrected.extend(late.correct(before, posting.entry())),
                 }
             }

@@ -188,6 +188,8 @@ pub(crate) struct CallGroup<'a> {
     /// The lease that pays, and the amount.
     pub(crate) lease: Option<LeaseToken>,
     pub(crate) leased: Money,
+    /// The earliest admission of a call.
+    pub(crate) started: Micros,
     /// The latest end of a call.
     pub(crate) ended: Micros,
     pub(crate) used: UsageTotals,
@@ -223,6 +225,7 @@ pub(crate) fn group_calls<'a>(
                     hour: hour.start,
                     lease,
                     leased: Money::ZERO,
+                    started: *started,
                     ended: *ended,
                     used: UsageTotals::default(),
                     pace: LatencyTotals::default(),
@@ -232,6 +235,7 @@ pub(crate) fn group_calls<'a>(
         };
         last = Some((texts, place));
         let Some(group) = groups.get_mut(place) else { continue };
+        group.started = group.started.min(*started);
         group.ended = group.ended.max(*ended);
         if *cost > Money::ZERO {
             let leased = group.leased.checked_add(*cost);

@@ -8,14 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use canon::{Micros, Money};
 use ledger::{ALIVE_WINDOW, LEASE_DURATION, LEASE_GRACE};
 
-use crate::call_audit::{CallAudit, CallSums, MAX_VIOLATIONS, SumsByOwner};
-use crate::call_sessions::{PAGE, SessionPart, read_part};
+use crate::archive::ArchiveState;
+use crate::call_audit::{
+    ARCHIVED_BY_ACCOUNT, ARCHIVED_BY_KEY, CallAudit, CallSums, MAX_VIOLATIONS, SumRow, SumsByOwner,
+    plus_rows,
+};
+use crate::call_sessions::{ARCHIVED_PAGE, PAGE, SessionPart, read_part};
 use crate::corrections::{IDS_PER_STATEMENT, read_body};
 use crate::db::in_snapshot;
 use crate::entries::{CORRECTED_COSTS, KEYS, key_totals, read_calls, scan_calls};
+use crate::retention::USAGE_HOURS_FROM;
 use crate::rollup::Scope;
 use crate::row::row;
 use crate::session_audit::SessionAudit;
+use crate::settings::GET;
 use crate::verify_terms::TermFindings;
 use crate::{KeyTotal, LeaseTotal, Store, StoreError};
 
@@ -57,18 +63,6 @@ impl InvariantCheck {
     }
 }
 
-row! {
-    /// Sums that the calls of an owner and its usage must agree on.
-    struct SumRow {
-        owner: String,
-        calls: i64,
-        cost: Money,
-        borne: Money,
-        input: i64,
-        output: i64,
-    }
-}
-
 macro_rules! sums_of_corrections {
     ($owner:literal) => {
         concat!(
@@ -82,6 +76,8 @@ macro_rules! sums_of_corrections {
 }
 const CORRECTED_BY_KEY: &str = sums_of_corrections!("key_id");
 const CORRECTED_BY_ACCOUNT: &str = sums_of_corrections!("account_id");
+const PART_SUMS: &str =
+    "SELECT id, state, calls, cost, removed_calls, removed_cost FROM archive_parts ORDER BY id";
 /// Corrected calls: their latest body, and the sum of their corrections.
 const CORRECTED: &str = "SELECT c.request_id, c.body, s.cost FROM corrections c \
     JOIN (SELECT request_id, MAX(number) AS number, CAST(SUM(cost) AS BIGINT) AS cost \
@@ -92,14 +88,18 @@ const INDEXED: &str = "SELECT (SELECT COUNT(*) FROM call_ids), (SELECT COUNT(*) 
 const USAGE: &str = "SELECT owner, CAST(SUM(calls) AS BIGINT) AS calls, \
     CAST(SUM(cost) AS BIGINT) AS cost, CAST(SUM(borne) AS BIGINT) AS borne, \
     CAST(SUM(input) AS BIGINT) AS input, CAST(SUM(output) AS BIGINT) AS output \
-    FROM usage WHERE span = $1 AND scope = $2 GROUP BY 1";
+    FROM usage WHERE span = $1 AND scope = $2 AND begun >= $3 GROUP BY 1";
 
 const LEFT_OPEN: &str = "SELECT request_id, node_id FROM holds WHERE NOT EXISTS (SELECT 1 \
     FROM nodes WHERE nodes.id = holds.node_id AND seen > (SELECT now FROM store_clock) - $1) \
     AND EXISTS (SELECT 1 FROM nodes WHERE seen > (SELECT now FROM store_clock) - $2 \
     AND epoch < (SELECT now FROM store_clock) - $1) ORDER BY request_id LIMIT $3";
-const GUARDS: &str = "SELECT name FROM call_guards UNION ALL SELECT name FROM correction_guards";
-const REQUIRED_GUARDS: [&str; 6] = [
+const GUARDS: &str = "SELECT name FROM call_guards UNION ALL SELECT name FROM correction_guards \
+    UNION ALL SELECT name FROM archive_guards";
+const REQUIRED_GUARDS: [&str; 9] = [
+    "archive_parts_stay",
+    "archived_calls_stay",
+    "archived_ids_stay",
     "call_blocks_stay",
     "call_blocks_stay_as_they_are",
     "call_ids_stay",
@@ -116,13 +116,45 @@ row! {
     }
 }
 
-/// Adds rows to the sums of their owners.
-fn plus_rows(mut sums: SumsByOwner, rows: Vec<SumRow>) -> SumsByOwner {
-    for SumRow { owner, calls, cost, borne, input, output } in rows {
-        let sum = sums.entry(owner).or_default();
-        *sum = sum.plus(CallSums { calls, cost, absorbed: borne, input, output });
+row! {
+    /// A part of the archive and its removed calls.
+    struct PartSums {
+        id: i64,
+        state: String,
+        calls: i64,
+        cost: Money,
+        removed_calls: i64,
+        removed_cost: Money,
     }
-    sums
+}
+
+/// Parts whose files and removed calls differ, and sums of removed calls that no part accounts for.
+fn archive_differences(archived: &SumsByOwner, parts: &[PartSums]) -> Vec<String> {
+    let mut found = Vec::new();
+    let removed = parts.iter().fold((0_i64, Money::ZERO), |(calls, cost), part| {
+        (calls.saturating_add(part.removed_calls), cost.saturating_add(part.removed_cost))
+    });
+    let kept = archived.values().fold((0_i64, Money::ZERO), |(calls, cost), sums| {
+        (calls.saturating_add(sums.calls), cost.saturating_add(sums.cost))
+    });
+    if removed != kept {
+        found.push(format!(
+            "archive: {} calls for {} USD were removed, but the sums of archived calls have {} for {} USD",
+            removed.0, removed.1, kept.0, kept.1
+        ));
+    }
+    let wrong = parts.iter().filter(|part| {
+        let is_removed = part.state == ArchiveState::Removed.word();
+        is_removed && (part.calls, part.cost) != (part.removed_calls, part.removed_cost)
+    });
+    found.extend(wrong.take(MAX_VIOLATIONS).map(|part| {
+        let PartSums { id, calls, cost, removed_calls, removed_cost, .. } = part;
+        format!(
+            "archive part {id}: its file has {calls} calls for {cost} USD, but {removed_calls} for \
+             {removed_cost} USD were removed"
+        )
+    }));
+    found
 }
 
 /// Owners whose usage does not add up to their calls.
@@ -193,7 +225,9 @@ impl Store {
             }
             let keys = sqlx::query_as(KEYS).fetch_all(&mut *tx).await?;
             let corrected = sqlx::query_as(CORRECTED_COSTS).fetch_all(&mut *tx).await?;
-            let keys = key_totals(keys, corrected, &audit);
+            let archived: Vec<SumRow> = sqlx::query_as(ARCHIVED_BY_KEY).fetch_all(&mut *tx).await?;
+            let archived = plus_rows(SumsByOwner::new(), archived);
+            let keys = key_totals(keys, corrected, &archived, &audit);
             conservation.find(keys.iter().filter(|key| key.cost != key.spent).map(
                 |KeyTotal { key_id, cost, spent, .. }| format!(
                     "key {key_id}: its calls cost {cost} USD, but {spent} USD are booked as spent"
@@ -207,21 +241,46 @@ impl Store {
                 ),
             ));
             let later: Vec<SumRow> = sqlx::query_as(CORRECTED_BY_KEY).fetch_all(&mut *tx).await?;
-            let of_keys = plus_rows(std::mem::take(&mut audit.by_key), later);
+            let mut of_keys = plus_rows(std::mem::take(&mut audit.by_key), later);
+            for (key_id, sums) in &archived {
+                let sum = of_keys.entry(key_id.clone()).or_default();
+                *sum = sum.plus(*sums);
+            }
+            let removed: Vec<PartSums> = sqlx::query_as(PART_SUMS).fetch_all(&mut *tx).await?;
+            conservation.find(archive_differences(&archived, &removed).into_iter());
             let later: Vec<SumRow> =
                 sqlx::query_as(CORRECTED_BY_ACCOUNT).fetch_all(&mut *tx).await?;
             let of_accounts = plus_rows(std::mem::take(&mut audit.by_account), later);
+            let old: Vec<SumRow> = sqlx::query_as(ARCHIVED_BY_ACCOUNT).fetch_all(&mut *tx).await?;
+            let of_accounts = plus_rows(of_accounts, old);
             let all = of_keys.values().copied().reduce(CallSums::plus);
             let of_all: SumsByOwner = all.map(|all| (String::new(), all)).into_iter().collect();
+            // Older hours may be deleted. The days of the others have the same sums.
+            let hours_from: Option<String> =
+                sqlx::query_scalar(GET).bind(USAGE_HOURS_FROM).fetch_optional(&mut *tx).await?;
+            let hours_from: Option<i64> = hours_from.and_then(|text| text.parse().ok());
             for step in crate::UsageStep::ALL {
                 for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
+                    let from = hours_from.filter(|_| step == crate::UsageStep::Hour);
+                    let begin = from.unwrap_or(i64::MIN);
+                    let days;
                     let sums = match scope {
+                        _ if from.is_some() => {
+                            let rows: Vec<SumRow> = sqlx::query_as(USAGE)
+                                .bind(crate::UsageStep::Day.word())
+                                .bind(scope.word())
+                                .bind(begin)
+                                .fetch_all(&mut *tx)
+                                .await?;
+                            days = plus_rows(SumsByOwner::new(), rows);
+                            &days
+                        }
                         Scope::Key | Scope::KeySum => &of_keys,
                         Scope::Account | Scope::AccountSum => &of_accounts,
                         Scope::All | Scope::AllSum => &of_all,
                     };
                     let usage = sqlx::query_as(USAGE).bind(step.word()).bind(scope.word());
-                    let usage: Vec<SumRow> = usage.fetch_all(&mut *tx).await?;
+                    let usage: Vec<SumRow> = usage.bind(begin).fetch_all(&mut *tx).await?;
                     let usage = plus_rows(SumsByOwner::new(), usage);
                     let what = format!("usage by {}, {}", step.word(), scope.word());
                     conservation.find(differences(sums, &usage, &what).into_iter());
@@ -293,6 +352,19 @@ impl Store {
                 let page: Result<Vec<SessionPart>, sqlx::Error> = page.iter().map(read_part).collect();
                 let page = page?;
                 page.iter().for_each(|part| sessions.add_part(part));
+                match page.into_iter().next_back() {
+                    Some(part) => last = part,
+                    None => break,
+                }
+            }
+            let mut last = SessionPart::default();
+            loop {
+                let SessionPart { session, key_id, model, lane, .. } = &last;
+                let page = sqlx::query(ARCHIVED_PAGE).bind(session).bind(key_id).bind(model).bind(lane);
+                let page = page.bind(PAGE_ROWS).fetch_all(&mut *tx).await?;
+                let page: Result<Vec<SessionPart>, sqlx::Error> = page.iter().map(read_part).collect();
+                let page = page?;
+                page.iter().for_each(|part| audit.by_session.add_part(part));
                 match page.into_iter().next_back() {
                     Some(part) => last = part,
                     None => break,
