@@ -9,6 +9,8 @@ use crate::{Store, StoreError};
 
 const REQUEST: &str = "SELECT head, body, body_file FROM tasks WHERE id = $1";
 
+const FILES: &str = "SELECT id, body_file, result FROM tasks WHERE account_id = $1";
+
 /// Returns the label that binds a sealed column to its task.
 fn label(id: &str, column: &str) -> String {
     column_label("tasks", &[id], column)
@@ -90,5 +92,33 @@ impl Store {
             webhook.url = url.unwrap_or_default();
         }
         Ok(Some(task))
+    }
+
+    /// Returns the bodies of an account's tasks that are files, and their results, which name files too. A result
+    /// that does not open is left out: its files expire.
+    pub async fn task_files_of(
+        &self,
+        account_id: &str,
+    ) -> Result<(Vec<String>, Vec<String>), StoreError> {
+        let rows: Vec<(String, Option<String>, Option<String>)> = on_reader!(&self.db, pool => {
+            sqlx::query_as(FILES).bind(clean(account_id)).fetch_all(pool).await?
+        });
+        let (mut bodies, mut results) = (Vec::new(), Vec::new());
+        for (id, body, result) in rows {
+            bodies.extend(body);
+            let Some(sealed) = result else { continue };
+            match self.open_text(&label(&id, "result"), sealed).await {
+                Ok(result) => results.push(result),
+                Err(StoreError::Sealing(_)) => {}
+                Err(
+                    e @ (StoreError::Unreachable(_)
+                    | StoreError::Conflict(_)
+                    | StoreError::Missing(_)
+                    | StoreError::Newer { .. }
+                    | StoreError::Other(_)),
+                ) => return Err(e),
+            }
+        }
+        Ok((bodies, results))
     }
 }
