@@ -15,6 +15,7 @@ mod config_edit;
 mod credential_check;
 mod credentials;
 mod directory;
+mod erasure;
 mod error;
 mod factors;
 mod health_check;

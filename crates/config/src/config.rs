@@ -24,6 +24,7 @@ use crate::outbound::{self, MediaSettings};
 use crate::overlay::{self, CheckMode, ConfigIssues, FileLayer, MergedConfig};
 use crate::providers::{self, EndpointsByProvider};
 use crate::raw::RawConfig;
+use crate::retention::RetentionSettings;
 use crate::routes::RoutesByModel;
 use crate::sections::{self, SectionDigests};
 use crate::stored::StoredEntries;
@@ -32,7 +33,7 @@ use crate::telemetry::{self, OtlpTarget};
 use crate::timeouts::{DEFAULT_TIMEOUTS, overlay as timeouts_over};
 use crate::units::{self, nearest_word, parse_duration};
 use crate::valkey::{self, ValkeySettings};
-use crate::{files, listener, overrides};
+use crate::{files, listener, overrides, retention};
 
 /// A complete and checked configuration.
 #[derive(Clone, Debug)]
@@ -67,6 +68,8 @@ pub struct Config {
     pub mcp: McpSettings,
     /// Storage of files for callers.
     pub files: FileStorage,
+    /// Time that rows stay in the database, and the place of archived calls.
+    pub retention: RetentionSettings,
     /// Limits of background tasks.
     pub tasks: TaskLimits,
     /// Limits of each connection.
@@ -215,6 +218,7 @@ fn check(
         store,
         shared,
         files,
+        retention,
         tasks,
         mail,
         identity,
@@ -329,6 +333,7 @@ fn check(
     let (outbound, guard) = outbound::check(outbound, env)?;
     let guard = guard.refusing_own_host(&public_url);
     let files = files::check(files, &options.data_folder, &outbound, env)?;
+    let retention = retention::check(retention, &options.data_folder, &outbound, env)?;
     let tasks = tasks::check(&tasks)?;
     let directory_keys = directory
         .keys
@@ -367,6 +372,7 @@ fn check(
         media,
         mcp,
         files,
+        retention,
         tasks,
         http_limits,
         tls,

@@ -109,10 +109,24 @@ pub(super) fn check(
     let max_file_bytes = raw.size.as_deref().map_or(Ok(64 << 20), units::parse_size);
     let max_file_bytes = max_file_bytes.map_err(|why| FieldError::new("files.size", why))?;
     let url = raw.url.clone().unwrap_or_else(|| format!("file:{}", data.join("files").display()));
-    let store = if let Some(folder) = url.strip_prefix("file:") {
+    let store = open_place("files", "url", &raw, &url, outbound, env)?;
+    Ok(FileStorage { store, url, retention, max_file_bytes })
+}
+
+/// Opens a folder (`file:…`) or a bucket (`s3://…`). Errors name the section and the key with the address.
+pub(crate) fn open_place(
+    section: &str,
+    key: &str,
+    raw: &RawFiles,
+    url: &str,
+    outbound: &Outbound,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<BlobStore, FieldError> {
+    let path = format!("{section}.{key}");
+    if let Some(folder) = url.strip_prefix("file:") {
         let folder = folder.strip_prefix("//").unwrap_or(folder);
         if folder.is_empty() {
-            return Err(FieldError::new("files.url", "a folder must follow `file:`"));
+            return Err(FieldError::new(&path, "a folder must follow `file:`"));
         }
         let set = [
             ("endpoint", raw.endpoint.is_some()),
@@ -122,25 +136,26 @@ pub(super) fn check(
         ];
         if let Some((name, _)) = set.iter().find(|(_, set)| *set) {
             return Err(FieldError::new(
-                format_args!("files.{name}"),
+                format_args!("{section}.{name}"),
                 "only a bucket (s3://…) has one",
             ));
         }
-        BlobStore::Folder(folder.into())
+        Ok(BlobStore::Folder(folder.into()))
     } else if let Some(location) = url.strip_prefix("s3://") {
-        BlobStore::Bucket(open_bucket(&raw, location, outbound, env)?)
+        Ok(BlobStore::Bucket(open_bucket(section, &path, raw, location, outbound, env)?))
     } else {
-        return Err(FieldError::new(
-            "files.url",
+        Err(FieldError::new(
+            &path,
             format_args!(
-                "`{url}` is not a storage location; write \"file:data/files\" or \"s3://bucket/prefix\""
+                "`{url}` is not a storage location; write \"file:data/{section}\" or \"s3://bucket/prefix\""
             ),
-        ));
-    };
-    Ok(FileStorage { store, url, retention, max_file_bytes })
+        ))
+    }
 }
 
 fn open_bucket(
+    section: &str,
+    path: &str,
     raw: &RawFiles,
     location: &str,
     outbound: &Outbound,
@@ -149,12 +164,12 @@ fn open_bucket(
     let (name, prefix) = location.split_once('/').unwrap_or((location, ""));
     if name.len() < 3 {
         return Err(FieldError::new(
-            "files.url",
+            path,
             "the name of a bucket has at least three letters",
         ));
     }
     let prefix =
-        path::Path::parse(prefix.trim_matches('/')).map_err(|e| FieldError::new("files.url", e))?;
+        object_store::path::Path::parse(prefix.trim_matches('/')).map_err(|e| FieldError::new(path, e))?;
     let mut builder = AmazonS3Builder::new();
     for variable in AWS_VARIABLES {
         let key = variable.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
@@ -169,11 +184,11 @@ fn open_bucket(
         builder = builder.with_region(region);
     }
     if let Some(secret) = &raw.access_key {
-        let id = secret.resolve(env).map_err(|why| FieldError::new("files.access_key", why))?;
+        let id = secret.resolve(env).map_err(|why| FieldError::new(format_args!("{section}.access_key"), why))?;
         builder = builder.with_access_key_id(id);
     }
     if let Some(secret) = &raw.secret_key {
-        let key = secret.resolve(env).map_err(|why| FieldError::new("files.secret_key", why))?;
+        let key = secret.resolve(env).map_err(|why| FieldError::new(format_args!("{section}.secret_key"), why))?;
         builder = builder.with_secret_access_key(key);
     }
     let bucket = builder
@@ -187,6 +202,6 @@ fn open_bucket(
             ..RetryConfig::default()
         })
         .build()
-        .map_err(|e| FieldError::new("files", e))?;
+        .map_err(|e| FieldError::new(section, e))?;
     Ok(Arc::new(PrefixStore::new(bucket, prefix)))
 }

@@ -46,6 +46,14 @@ pub(super) fn apply(
     text("PORTUNUS_FILES_SIZE", &mut raw.files.size);
     text("PORTUNUS_FILES_ENDPOINT", &mut raw.files.endpoint);
     text("PORTUNUS_FILES_REGION", &mut raw.files.region);
+    text("PORTUNUS_RETENTION_CALLS", &mut raw.retention.calls);
+    text("PORTUNUS_RETENTION_CALL_SESSIONS", &mut raw.retention.call_sessions);
+    text("PORTUNUS_RETENTION_AUDIT", &mut raw.retention.audit);
+    text("PORTUNUS_RETENTION_REFUSALS", &mut raw.retention.refusals);
+    text("PORTUNUS_RETENTION_USAGE_HOURS", &mut raw.retention.usage_hours);
+    text("PORTUNUS_RETENTION_ARCHIVE", &mut raw.retention.archive);
+    text("PORTUNUS_RETENTION_ENDPOINT", &mut raw.retention.endpoint);
+    text("PORTUNUS_RETENTION_REGION", &mut raw.retention.region);
     text("PORTUNUS_MEDIA_SIZE", &mut raw.media.size);
     text("PORTUNUS_MEDIA_TIME", &mut raw.media.time);
     if let Some(file) = env("PORTUNUS_OUTBOUND_CA") {

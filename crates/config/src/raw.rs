@@ -20,6 +20,7 @@ pub(crate) struct RawConfig {
     pub store: RawStore,
     pub shared: Option<RawShared>,
     pub files: RawFiles,
+    pub retention: RawRetention,
     pub tasks: RawTasks,
     pub mail: Option<RawMail>,
     pub identity: BTreeMap<String, RawIdentity>,
@@ -130,6 +131,22 @@ pub(crate) struct RawFiles {
     pub url: Option<String>,
     pub keep: Option<String>,
     pub size: Option<String>,
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    pub access_key: Option<SecretRef>,
+    pub secret_key: Option<SecretRef>,
+}
+
+/// `[retention]`: time that rows stay in the database, and the place of archived calls.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawRetention {
+    pub calls: Option<String>,
+    pub call_sessions: Option<String>,
+    pub audit: Option<String>,
+    pub refusals: Option<String>,
+    pub usage_hours: Option<String>,
+    pub archive: Option<String>,
     pub endpoint: Option<String>,
     pub region: Option<String>,
     pub access_key: Option<SecretRef>,

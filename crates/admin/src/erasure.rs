@@ -1,0 +1,134 @@
+//! Erasure of the personal data of an account.
+
+use canon::Micros;
+use relay::FileStore;
+use serde_json::Value;
+use std::time::Duration;
+use store::{Account, AccountRole, ErasedCounts, PersonChange, Store};
+
+use crate::account_admin::AccountAdmin;
+use crate::actor::Actor;
+use crate::error::AdminError;
+
+/// Time for which one pass may need the turn of retention.
+const TURN_TIME: Micros = Micros::from_secs(600);
+/// Pause between two looks at the turn, and their number.
+const TURN_PAUSE: Duration = Duration::from_millis(250);
+const TURN_LOOKS: usize = 120;
+
+impl AccountAdmin {
+    /// Returns the account and the numbers of rows that an erasure deletes or changes. For owners.
+    pub async fn erasure_preview(
+        &self,
+        actor: &Actor,
+        id: &str,
+    ) -> Result<(Account, ErasedCounts), AdminError> {
+        require_owner(actor)?;
+        let account = self.user_for_change(actor, id).await?;
+        let counts = self.store.erasure_counts(&account.id).await?;
+        Ok((account, counts))
+    }
+
+    /// Erases the personal data of an account, locks it for good and revokes its keys. Its sums stay. For owners.
+    pub async fn erase_account(
+        &self,
+        actor: &Actor,
+        id: &str,
+        files: &FileStore,
+    ) -> Result<ErasedCounts, AdminError> {
+        require_owner(actor)?;
+        let account = self.user_for_change(actor, id).await?;
+        // Before the names themselves are erased, so that a second attempt still knows them.
+        let named_lines = self.store.erase_names_in_audits(&account).await?;
+        let mut change = self.store.begin_change().await?;
+        match change.change_person(&account.id, None, Some(true), self.now()).await? {
+            PersonChange::Done => {}
+            PersonChange::Missing => return Err(AdminError::NotFound("user")),
+            PersonChange::LastOwner => {
+                return Err(AdminError::forbidden(
+                    "this is the only owner; create another one first",
+                ));
+            }
+        }
+        let mut counts = change.erase_account(&account, self.now()).await?;
+        let keys = counts.get("keys").copied().unwrap_or_default();
+        let detail = format!("{keys} keys revoked");
+        self.commit(change, actor, &[["account.erase", &account.id, &detail]]).await?;
+        self.reload_keys_of(&account.id).await?;
+        *counts.entry("audit_lines").or_default() += named_lines;
+        let process = format!("erasure {}", uuid::Uuid::now_v7());
+        if !wait_for_turn(&self.store, &process).await? {
+            return Err(AdminError::Internal(
+                "the account is locked and its names are erased, but calls are being archived for long; \
+                 the rest is erased by a running gateway, or by the same command later"
+                    .to_owned(),
+            ));
+        }
+        let rest = self.erase_rest(&account.id, files).await;
+        self.store.end_retention_turn(&process).await?;
+        for (table, count) in rest? {
+            *counts.entry(table).or_default() += count;
+        }
+        Ok(counts)
+    }
+
+    /// Erases the rest of an account whose names are erased. The caller holds the turn of retention.
+    pub async fn erase_rest(
+        &self,
+        account_id: &str,
+        files: &FileStore,
+    ) -> Result<ErasedCounts, AdminError> {
+        let (bodies, results) = self.store.task_files_of(account_id).await?;
+        let names = bodies.into_iter().chain(results.iter().flat_map(|result| file_names(result)));
+        let mut deleted = 0;
+        for name in names {
+            files.delete(&name).await;
+            deleted += 1;
+        }
+        let mut counts = self.store.erase_rest(account_id, self.now()).await?;
+        counts.insert("files", deleted);
+        Ok(counts)
+    }
+}
+
+/// Waits until no other process archives or erases.
+async fn wait_for_turn(store: &Store, process: &str) -> Result<bool, AdminError> {
+    for _ in 0..TURN_LOOKS {
+        if store.take_retention_turn(process, TURN_TIME).await? {
+            return Ok(true);
+        }
+        tokio::time::sleep(TURN_PAUSE).await;
+    }
+    Ok(false)
+}
+
+/// Erasure cannot be undone, so that it is for owners and the operator.
+fn require_owner(actor: &Actor) -> Result<(), AdminError> {
+    actor.require_admin()?;
+    match actor.account() {
+        Some(account) if account.role != AccountRole::Owner => {
+            Err(AdminError::forbidden("only an owner may erase an account"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Returns the names of the stored files in the result of a task.
+fn file_names(result: &str) -> Vec<String> {
+    let result: Value = serde_json::from_str(result).unwrap_or_default();
+    let pictures = result.get("data").and_then(Value::as_array).into_iter().flatten();
+    let names = pictures.filter_map(|picture| picture.get("file").and_then(Value::as_str));
+    names.map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_result_are_found() {
+        let result = r#"{"data":[{"file":"a.png"},{"url":"x"},{"file":"b.png"}]}"#;
+        assert_eq!(file_names(result), ["a.png", "b.png"]);
+        assert_eq!(file_names("no JSON"), Vec::<String>::new());
+    }
+}
