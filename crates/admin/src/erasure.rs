@@ -58,7 +58,7 @@ impl AccountAdmin {
         *counts.entry("audit_lines").or_default() += named_lines;
         let process = format!("erasure {}", uuid::Uuid::now_v7());
         if !wait_for_turn(&self.store, &process).await? {
-            return Err(AdminError::Internal(
+            return Err(AdminError::Conflict(
                 "the account is locked and its names are erased, but calls are being archived for long; \
                  the rest is erased by a running gateway, or by the same command later"
                     .to_owned(),

@@ -163,13 +163,10 @@ fn open_bucket(
 ) -> Result<Arc<dyn ObjectStore>, FieldError> {
     let (name, prefix) = location.split_once('/').unwrap_or((location, ""));
     if name.len() < 3 {
-        return Err(FieldError::new(
-            path,
-            "the name of a bucket has at least three letters",
-        ));
+        return Err(FieldError::new(path, "the name of a bucket has at least three letters"));
     }
-    let prefix =
-        object_store::path::Path::parse(prefix.trim_matches('/')).map_err(|e| FieldError::new(path, e))?;
+    let prefix = object_store::path::Path::parse(prefix.trim_matches('/'))
+        .map_err(|e| FieldError::new(path, e))?;
     let mut builder = AmazonS3Builder::new();
     for variable in AWS_VARIABLES {
         let key = variable.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
@@ -184,11 +181,15 @@ fn open_bucket(
         builder = builder.with_region(region);
     }
     if let Some(secret) = &raw.access_key {
-        let id = secret.resolve(env).map_err(|why| FieldError::new(format_args!("{section}.access_key"), why))?;
+        let id = secret
+            .resolve(env)
+            .map_err(|why| FieldError::new(format_args!("{section}.access_key"), why))?;
         builder = builder.with_access_key_id(id);
     }
     if let Some(secret) = &raw.secret_key {
-        let key = secret.resolve(env).map_err(|why| FieldError::new(format_args!("{section}.secret_key"), why))?;
+        let key = secret
+            .resolve(env)
+            .map_err(|why| FieldError::new(format_args!("{section}.secret_key"), why))?;
         builder = builder.with_secret_access_key(key);
     }
     let bucket = builder

@@ -90,6 +90,7 @@ impl App {
                 tokio::time::sleep(SWEEP_PERIOD).await;
             }
         });
+        self.start_retention();
         let config = self.engine.config();
         if let Some(collector) = config.telemetry.clone().filter(|target| target.sends_audit) {
             let exporter = LogExporter::new(collector, &config.outbound, Arc::clone(&self.clock));

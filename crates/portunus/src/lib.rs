@@ -4,14 +4,18 @@
 //! follow one call, start reading in the crate `relay`.
 
 pub mod app;
+mod archive;
+mod archive_place;
 mod audit_stream;
 mod background;
+mod call_csv;
 pub mod cli;
 mod host;
 mod listeners;
 mod node_journal;
 mod node_metrics;
 mod process_limits;
+mod retention;
 mod serve;
 mod shutdown;
 mod supervisor;

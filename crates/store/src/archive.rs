@@ -138,8 +138,7 @@ macro_rules! part_columns {
     };
 }
 const PARTS: &str = concat!(part_columns!(), " WHERE id > $1 ORDER BY id LIMIT $2");
-const UNFINISHED: &str =
-    concat!(part_columns!(), " WHERE state <> 'removed' ORDER BY id LIMIT 1");
+const UNFINISHED: &str = concat!(part_columns!(), " WHERE state <> 'removed' ORDER BY id LIMIT 1");
 const OLD_BLOCKS: &str = "SELECT ended, id, body FROM call_blocks WHERE ended >= $1 AND ended < $2 \
     AND (ended, id) > ($3, $4) AND NOT EXISTS (SELECT 1 FROM archive_blocks a \
     WHERE a.block = call_blocks.id) ORDER BY ended, id LIMIT $5";

@@ -138,7 +138,10 @@ const DROP_BODIES: [(&str, &str); 6] = [
         "DELETE FROM provider_objects WHERE account_id = $1 AND hash IN \
          (SELECT hash FROM provider_objects WHERE account_id = $1 LIMIT $2)",
     ),
-    ("tasks", "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE account_id = $1 LIMIT $2)"),
+    (
+        "tasks",
+        "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks WHERE account_id = $1 LIMIT $2)",
+    ),
 ];
 /// Addresses and user agents of the person, and of strangers who tried to sign in as the person. Details of lines
 /// about the account and its keys name what was erased.
@@ -266,7 +269,11 @@ impl Store {
     /// Erases the rest of an account, whose first step is done. It may be repeated: later passes find what calls
     /// left that were still running. The caller deletes files before, and holds the turn of retention, because
     /// blocks of calls must not be archived meanwhile.
-    pub async fn erase_rest(&self, account_id: &str, at: Micros) -> Result<ErasedCounts, StoreError> {
+    pub async fn erase_rest(
+        &self,
+        account_id: &str,
+        at: Micros,
+    ) -> Result<ErasedCounts, StoreError> {
         let mut counts = ErasedCounts::new();
         for (table, statement) in DROP_BODIES {
             loop {

@@ -144,7 +144,8 @@ impl Store {
     pub async fn return_space(&self) -> Result<i64, StoreError> {
         let Db::Sqlite { writer, .. } = &self.db else { return Ok(0) };
         let mut connection = writer.acquire().await?;
-        let mode: i64 = sqlx::query_scalar("PRAGMA auto_vacuum").fetch_one(&mut *connection).await?;
+        let mode: i64 =
+            sqlx::query_scalar("PRAGMA auto_vacuum").fetch_one(&mut *connection).await?;
         if mode != INCREMENTAL {
             return Ok(0);
         }

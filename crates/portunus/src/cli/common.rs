@@ -6,7 +6,7 @@ use admin::{AccountAdmin, AdminError};
 use clap::Args;
 use config::{Config, LoadOptions};
 use ledger::{Clock, SystemClock};
-use std::io::Write as _;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::task::TaskTracker;
@@ -90,4 +90,20 @@ pub(super) fn without_field(error: AdminError) -> anyhow::Error {
 /// Prints one line. A closed pipe is not an error.
 pub(super) fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Asks the operator to confirm what cannot be undone. Without a terminal the answer is an error.
+pub(super) fn confirm(what: &str) -> anyhow::Result<bool> {
+    anyhow::ensure!(
+        std::io::stdin().is_terminal(),
+        "{what} Confirm it with --yes, because there is no terminal to ask"
+    );
+    print_line(&format!("{what}\nWrite yes to go on:"));
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    let is_confirmed = answer.trim() == "yes";
+    if !is_confirmed {
+        print_line("nothing was changed");
+    }
+    Ok(is_confirmed)
 }

@@ -3,7 +3,6 @@
 use anyhow::Context as _;
 use canon::Micros;
 use clap::{Args, Subcommand, ValueEnum};
-use console::csv_line;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -22,6 +21,7 @@ use store::{EntryFilter, InvariantCheck, Store, StoreError};
 use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
 use super::reconcile::{ReconcileArgs, reconcile};
 use crate::app::open_store;
+use crate::call_csv::{call_header, call_line};
 use admin::Actor;
 use api::export_json;
 use config::Config;
@@ -179,7 +179,7 @@ impl UnpostedCalls {
         let missing = async |calls: Vec<SettledCall>| {
             let mut missing = Vec::new();
             for SettledCall { entry, .. } in calls {
-                if store.entry(&entry.request_id).await?.is_none() {
+                if !store.is_recorded(&entry).await? {
                     missing.push(entry.request_id.to_string());
                 }
             }
@@ -290,8 +290,7 @@ async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let mut after = None;
     let mut line = String::new();
     if matches!(format, ExportFormat::Csv) {
-        line =
-            csv_line(csv_cells(&export_json(&LedgerEntry::default(), &[])).map(|(name, _)| name));
+        line = call_header(&export_json(&LedgerEntry::default(), &[]));
     }
     loop {
         // A closed pipe is not an error.
@@ -309,44 +308,12 @@ async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
             match format {
                 // Writing to a `String` cannot fail.
                 ExportFormat::Json => drop(writeln!(line, "{entry_json}")),
-                ExportFormat::Csv => {
-                    line.push_str(&csv_line(csv_cells(&entry_json).map(|(_, value)| value)))
-                }
+                ExportFormat::Csv => line.push_str(&call_line(&entry_json)),
             }
         }
     }
     let _ = out.flush();
     Ok(ExitCode::SUCCESS)
-}
-
-/// Flattens the JSON of a call into columns. Nested fields get the name of their parent as prefix;
-/// lists stay JSON.
-fn csv_cells(entry_json: &Value) -> impl Iterator<Item = (String, String)> {
-    let mut cells = Vec::new();
-    let facts = entry_json.as_object().into_iter().flatten();
-    for (name, value) in facts {
-        match value {
-            Value::Object(parts) => {
-                for (part, value) in parts {
-                    cells.push((format!("{name}_{part}"), csv_cell(value)));
-                }
-            }
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_) => cells.push((name.clone(), csv_cell(value))),
-        }
-    }
-    cells.into_iter()
-}
-
-fn csv_cell(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -359,14 +326,5 @@ mod tests {
         assert_eq!(parse_time("1970-01-01T00:00:01.5Z"), Ok(Micros::from_millis(1_500)));
         assert_eq!(parse_time("1970-01-01T01:00:00+01:00"), Ok(Micros::ZERO));
         assert!(parse_time("yesterday").is_err());
-    }
-
-    #[test]
-    fn csv_cells_are_quoted() {
-        let entry_json = json!({ "a": 1, "b": { "c": "x,y", "d": null }, "e": ["\"q\"\n"] });
-        let names = csv_line(csv_cells(&entry_json).map(|(name, _)| name));
-        assert_eq!(names, "a,b_c,b_d,e\r\n");
-        let values = csv_line(csv_cells(&entry_json).map(|(_, value)| value));
-        assert_eq!(values, "1,\"x,y\",,\"[\"\"\\\"\"q\\\"\"\\n\"\"]\"\r\n");
     }
 }

@@ -2,12 +2,14 @@
 
 mod account_terms;
 mod agents;
+mod archive;
 mod audit;
 mod backup;
 mod check;
 mod common;
 mod directory;
 mod doctor;
+mod forget;
 mod import;
 mod keys;
 mod ledger;
@@ -92,6 +94,10 @@ enum CliCommand {
     /// Verify or export the ledger
     #[command(subcommand)]
     Ledger(ledger::LedgerCommand),
+    /// Move old calls from the database into files, whose sums stay; `verify` checks the files
+    Archive(archive::ArchiveArgs),
+    /// Erase the personal data of an account and revoke its keys; its sums stay
+    Forget(forget::ForgetArgs),
     /// Print, export or follow the audit log, oldest change first
     Audit(audit::AuditArgs),
     /// Serve the demo models as a stand-alone provider
@@ -182,6 +188,8 @@ async fn run(
         }
         CliCommand::Directory(command) => directory::run(&common, command).await,
         CliCommand::Ledger(command) => ledger::run(&common, command).await,
+        CliCommand::Archive(args) => archive::run(&common, args).await,
+        CliCommand::Forget(args) => forget::run(&common, args).await,
         CliCommand::Audit(args) => audit::run(&common, args).await,
         CliCommand::Simulate { listen, canned, pace, faults } => {
             simulate::simulate(&listen, canned, pace, faults.as_deref()).await
