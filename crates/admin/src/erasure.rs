@@ -38,8 +38,20 @@ impl AccountAdmin {
     ) -> Result<ErasedCounts, AdminError> {
         require_owner(actor)?;
         let account = self.user_for_change(actor, id).await?;
+        self.store.overwrite_deleted(true).await?;
+        let erased = self.erase(actor, &account, files).await;
+        self.store.overwrite_deleted(false).await?;
+        erased
+    }
+
+    async fn erase(
+        &self,
+        actor: &Actor,
+        account: &Account,
+        files: &FileStore,
+    ) -> Result<ErasedCounts, AdminError> {
         // Before the names themselves are erased, so that a second attempt still knows them.
-        let named_lines = self.store.erase_names_in_audits(&account).await?;
+        let named_lines = self.store.erase_names_in_audits(account).await?;
         let mut change = self.store.begin_change().await?;
         match change.change_person(&account.id, None, Some(true), self.now()).await? {
             PersonChange::Done => {}
@@ -50,7 +62,7 @@ impl AccountAdmin {
                 ));
             }
         }
-        let mut counts = change.erase_account(&account, self.now()).await?;
+        let mut counts = change.erase_account(account, self.now()).await?;
         let keys = counts.get("keys").copied().unwrap_or_default();
         let detail = format!("{keys} keys revoked");
         self.commit(change, actor, &[["account.erase", &account.id, &detail]]).await?;

@@ -17,7 +17,7 @@ use crate::call_sessions::{SessionTotals, add_sessions};
 use crate::call_writes::OwnerKind;
 use crate::compact_text::compact;
 use crate::corrections::{overlay, read_body, read_corrections};
-use crate::db::{clean, in_transaction, on_reader, on_writer};
+use crate::db::{Db, clean, in_transaction, on_reader, on_writer};
 use crate::entries::OWNED;
 use crate::{Account, AuditedChange, Store, StoreError};
 
@@ -245,6 +245,19 @@ impl Store {
             done: done.map(Micros::new),
         };
         Ok(rows.into_iter().map(plan).collect())
+    }
+
+    /// Makes SQLite overwrite what it deletes from now on, or stops that
+    /// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). The end also empties the write-ahead log, as
+    /// far as no reader needs it. PostgreSQL overwrites deleted rows after its next vacuum.
+    pub async fn overwrite_deleted(&self, is_on: bool) -> Result<(), StoreError> {
+        let Db::Sqlite { writer, .. } = &self.db else { return Ok(()) };
+        let pragma = if is_on { "PRAGMA secure_delete = ON" } else { "PRAGMA secure_delete = OFF" };
+        sqlx::query(pragma).fetch_all(writer).await?;
+        if !is_on {
+            sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_all(writer).await?;
+        }
+        Ok(())
     }
 
     /// Erases an account's names in the audit log. It comes before the first step, which erases the names

@@ -9,6 +9,7 @@
 )]
 
 mod accounts;
+mod archive;
 mod attempt_counters;
 mod cached_contents;
 mod cancelled;
@@ -16,6 +17,7 @@ mod conversations;
 #[cfg(feature = "postgres-tests")]
 mod cutting_proxy;
 mod data_keys;
+mod erasure;
 mod fault_sweep;
 mod idempotent;
 mod keys;

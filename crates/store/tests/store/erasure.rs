@@ -1,0 +1,264 @@
+//! Erasure of an account: nothing personal is left, every sum is, and others keep what is theirs.
+
+use std::sync::Arc;
+
+use canon::{Micros, Money};
+use ledger::{CallOutcome, LedgerEntry, SettlementKnowledge};
+use store::{
+    Account, ArchiveFile, AuditLine, Factor, FactorKind, Identity, KeyRecord, Link, LinkPurpose,
+    Session, Store, StoredResponse,
+};
+
+use crate::on_both;
+use crate::samples::{account, entry, id, key};
+use crate::test_database::TestDatabase;
+
+on_both!(
+    an_erased_account_leaves_its_sums_and_nothing_else,
+    sessions_of_archived_and_corrected_calls_are_erased,
+    an_erasure_that_was_interrupted_is_listed_and_may_be_repeated,
+);
+
+const NOW: Micros = Micros::new(1_000_000);
+
+async fn is_proved(store: &Store) {
+    let (proofs, _) = store.verify().await.unwrap();
+    for proof in proofs {
+        assert!(proof.violations.is_empty(), "{proof:?}");
+    }
+}
+
+/// Adds an account with a row in most tables. All of its texts contain the word.
+async fn furnish(store: &Store, word: &str) -> (Account, KeyRecord) {
+    let account = Account {
+        email: Some(format!("{word}@example.com")),
+        password_hash: Some(format!("hash of {word}")),
+        ..account(word)
+    };
+    store.add_account(&account).await.unwrap();
+    let key = KeyRecord {
+        name: format!("key of {word}"),
+        ips: vec![format!("10.0.0.1#{word}")],
+        ..key(&account.id)
+    };
+    store.add_key(&key).await.unwrap();
+    let session = Session {
+        hash: word.as_bytes().to_vec(),
+        account_id: account.id.clone(),
+        created: NOW,
+        expires: NOW,
+        seen: NOW,
+    };
+    store.add_session(&session).await.unwrap();
+    let identity = Identity {
+        issuer: "issuer".to_owned(),
+        subject: format!("subject {word}"),
+        account_id: account.id.clone(),
+        label: word.to_owned(),
+        created: NOW,
+    };
+    store.add_identity(&identity).await.unwrap();
+    let factor = Factor {
+        id: format!("passkey {word}"),
+        account_id: account.id.clone(),
+        kind: FactorKind::Passkey,
+        name: word.to_owned(),
+        secret: vec![1],
+        sealed_by: None,
+        counter: 0,
+        created: NOW,
+        used: None,
+    };
+    store.add_factor(&factor).await.unwrap();
+    for (number, account_id) in [(0, Some(account.id.clone())), (1, None)] {
+        let link = Link {
+            hash: format!("{number}{word}").into_bytes(),
+            purpose: LinkPurpose::Invite,
+            account_id,
+            data: format!("{{\"email\":\"{word}@example.com\"}}"),
+            created: NOW,
+            expires: NOW,
+        };
+        store.add_link(&link).await.unwrap();
+    }
+    let response = StoredResponse {
+        id: format!("resp_{word}"),
+        account_id: account.id.clone(),
+        key_id: Some(key.id.clone()),
+        request: format!("[\"{word}\"]"),
+        reply: format!("\"{word}\""),
+        created: NOW,
+        expires: Micros::MAX,
+    };
+    store.store_response(&response).await.unwrap();
+    let line = |actor: &str, subject: &str, detail: &str| {
+        let (actor, subject, detail) = (actor.to_owned(), subject.to_owned(), detail.to_owned());
+        async move {
+            let line = AuditLine {
+                at: NOW,
+                actor: &actor,
+                key_id: None,
+                action: "key.create",
+                subject: &subject,
+                detail: &detail,
+                address: Some("192.0.2.7"),
+                agent: Some("agent of somebody"),
+            };
+            store.add_audit(&line).await.unwrap();
+        }
+    };
+    line(&account.id, &key.id, &format!("key of {word}")).await;
+    line("anonymous", &account.id, "password").await;
+    line("someone", &format!("{word}@example.com"), "member").await;
+    line("someone", "team", &format!("invited {word}@example.com")).await;
+    let calls: Vec<LedgerEntry> = (0..20)
+        .map(|number| LedgerEntry {
+            session: format!("session of {word}").into(),
+            ..entry(&id(), &key, 5, number * 1_000)
+        })
+        .collect();
+    store.post(&calls).await.unwrap();
+    (account, key)
+}
+
+async fn erase(store: &Store, account: &Account) {
+    store.overwrite_deleted(true).await.unwrap();
+    store.erase_names_in_audits(account).await.unwrap();
+    let mut change = store.begin_change().await.unwrap();
+    change.erase_account(account, NOW).await.unwrap();
+    let line = AuditLine {
+        at: NOW,
+        actor: "command line",
+        key_id: None,
+        action: "account.erase",
+        subject: &account.id,
+        detail: "1 keys revoked",
+        address: None,
+        agent: None,
+    };
+    change.commit(&[line]).await.unwrap();
+    store.erase_rest(&account.id, NOW).await.unwrap();
+    store.overwrite_deleted(false).await.unwrap();
+}
+
+/// Returns true if a file of a SQLite database contains the word.
+fn file_has(database: &TestDatabase, word: &str) -> bool {
+    let url = database.url();
+    let Some(path) = url.strip_prefix("sqlite:") else { return false };
+    ["", "-wal"].iter().any(|ending| {
+        let bytes = std::fs::read(format!("{path}{ending}")).unwrap_or_default();
+        bytes.windows(word.len()).any(|part| part == word.as_bytes())
+    })
+}
+
+async fn an_erased_account_leaves_its_sums_and_nothing_else(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let (gone, gone_key) = furnish(&store, "quixotica").await;
+    let (other, other_key) = furnish(&store, "zebrawood").await;
+    let counts = store.erasure_counts(&gone.id).await.unwrap();
+    assert!(
+        ["sessions", "identities", "factors", "keys", "stored_answers", "call_sessions"]
+            .iter()
+            .all(|table| counts[table] == 1),
+        "{counts:?}"
+    );
+    let totals = store.totals().await.unwrap();
+    erase(&store, &gone).await;
+    is_proved(&store).await;
+    assert_eq!(store.totals().await.unwrap(), totals);
+    let counts = store.erasure_counts(&gone.id).await.unwrap();
+    let left: Vec<_> = counts.iter().filter(|(_, count)| **count > 0).collect();
+    // The key stays without its name, and the line that tells of the erasure.
+    assert_eq!(left, [(&"audit_lines", &1), (&"keys", &1)]);
+    let account = store.account(&gone.id).await.unwrap().unwrap();
+    assert!(account.disabled && account.email.is_none() && account.password_hash.is_none());
+    assert_eq!(account.username, format!("erased-{}", gone.id));
+    assert_eq!(store.account_by_login("quixotica").await.unwrap(), None);
+    let key = store.key(&gone_key.id).await.unwrap().unwrap();
+    assert_eq!((key.revoked, &*key.name, key.ips.len()), (Some(NOW), "erased", 0));
+    assert!(key.changed > gone_key.changed, "nodes read it again");
+    let calls = store.export(None, 100).await.unwrap();
+    assert_eq!(calls.len(), 40);
+    for call in &calls {
+        assert_eq!(call.session.is_empty(), *call.account_id == *gone.id);
+    }
+    for line in store.audits(100).await.unwrap() {
+        let text = format!("{line:?}");
+        assert!(!text.contains("quixotica"), "{text}");
+        if line.actor == gone.id || (line.actor == "anonymous" && line.subject == gone.id) {
+            assert_eq!((line.address, line.agent), (None, None));
+        }
+    }
+    // The other account is as it was.
+    assert_eq!(store.account(&other.id).await.unwrap().unwrap().email, other.email);
+    assert_eq!(store.key(&other_key.id).await.unwrap().unwrap().name, other_key.name);
+    let lines = store.audits(100).await.unwrap();
+    assert_eq!(lines.iter().filter(|line| line.detail.contains("zebrawood")).count(), 2);
+    store.close().await;
+    assert!(!file_has(&database, "quixotica"), "deleted rows are overwritten");
+}
+
+async fn sessions_of_archived_and_corrected_calls_are_erased(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let gone = account("gone");
+    store.add_account(&gone).await.unwrap();
+    let key = key(&gone.id);
+    store.add_key(&key).await.unwrap();
+    let call = |number: i64, knowledge| LedgerEntry {
+        session: "session of gone".into(),
+        held: Some(Money::from_nanos(100)),
+        outcome: CallOutcome::Recovered,
+        knowledge,
+        ..entry(&id(), &key, 5, number * 1_000_000)
+    };
+    let first = call(1, SettlementKnowledge::Settled);
+    let reported = call(100_000, SettlementKnowledge::Reported);
+    store.post(&[first.clone()]).await.unwrap();
+    store.post(&[reported.clone()]).await.unwrap();
+    let range = Micros::new(i64::MIN)..Micros::from_secs(50);
+    let part = store.plan_part(range).await.unwrap().unwrap();
+    let file = ArchiveFile { calls: 1, cost: first.cost, ..ArchiveFile::default() };
+    store.part_written(part.id, &file).await.unwrap();
+    assert_eq!(store.remove_part_calls(part.id).await.unwrap(), 1);
+    let settled = LedgerEntry {
+        knowledge: SettlementKnowledge::Settled,
+        cost: Money::from_nanos(9),
+        ..reported.clone()
+    };
+    store.post(std::slice::from_ref(&settled)).await.unwrap();
+    is_proved(&store).await;
+    erase(&store, &gone).await;
+    is_proved(&store).await;
+    let found = store.entry(&settled.request_id).await.unwrap().unwrap();
+    assert_eq!((found.cost, found.session.is_empty()), (settled.cost, true));
+    assert_eq!(store.erasure_counts(&gone.id).await.unwrap()["call_sessions"], 0);
+    assert_eq!(store.key(&key.id).await.unwrap().unwrap().spent, Money::from_nanos(14));
+    // A block that was rewritten is protected as before.
+    let said = database.try_execute_raw("UPDATE call_blocks SET body = body").await.unwrap_err();
+    assert!(said.to_string().contains("a settled call is never"), "{said}");
+    store.close().await;
+}
+
+async fn an_erasure_that_was_interrupted_is_listed_and_may_be_repeated(
+    database: Arc<TestDatabase>,
+) {
+    let store = database.open().await;
+    let (gone, key) = furnish(&store, "quixotica").await;
+    let mut change = store.begin_change().await.unwrap();
+    change.erase_account(&gone, NOW).await.unwrap();
+    change.commit_unaudited().await.unwrap();
+    // The process was killed here.
+    let open = store.erasures(Micros::MAX).await.unwrap();
+    assert_eq!(open.iter().map(|plan| &plan.account_id).collect::<Vec<_>>(), [&gone.id]);
+    assert!(open[0].done.is_none());
+    let counts = store.erase_rest(&gone.id, NOW).await.unwrap();
+    assert_eq!((counts["stored_answers"], counts["calls"]), (1, 20));
+    assert!(store.erasures(Micros::MAX).await.unwrap().is_empty());
+    assert_eq!(store.erasures(NOW).await.unwrap().len(), 1, "for calls that still ran");
+    let late = LedgerEntry { session: "late".into(), ..entry(&id(), &key, 5, 5) };
+    store.post(&[late.clone()]).await.unwrap();
+    assert_eq!(store.erase_rest(&gone.id, NOW).await.unwrap()["calls"], 1);
+    is_proved(&store).await;
+    assert!(store.entry(&late.request_id).await.unwrap().unwrap().session.is_empty());
+    store.close().await;
+}
