@@ -206,6 +206,7 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         admin!(Users, POST "/api/admin/users" => admin::create_user),
         admin!(Users, GET "/api/admin/users/{id}" => admin::get_user),
         admin!(Users, PATCH "/api/admin/users/{id}" => admin::change_user),
+        admin!(Users, DELETE "/api/admin/users/{id}" => admin::erase_user),
         admin!(Users, POST "/api/admin/users/{id}/reset" => admin::reset_user),
         admin!(Providers, GET "/api/admin/providers" => admin::list_providers),
         admin!(Providers, GET "/api/admin/providers/{id}" => admin::get_provider),

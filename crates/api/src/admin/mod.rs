@@ -39,7 +39,9 @@ pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_m
 pub(super) use terms::{get as get_terms, set as set_terms};
 pub(super) use usage::usage;
 pub(super) use users::{change as change_user, create as create_user, get as get_user};
-pub(super) use users::{list as list_users, reset as reset_user, sign_out as sign_user_out};
+pub(super) use users::{
+    erase as erase_user, list as list_users, reset as reset_user, sign_out as sign_user_out,
+};
 pub(super) use vault::{get as get_vault, rekey as rekey_vault};
 
 use ::admin::{Actor, AdminError, ReadVersion, version_of};

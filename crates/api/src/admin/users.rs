@@ -1,4 +1,4 @@
-//! `/api/admin/users`: list, create, change role, lock, issue a password link, sign out.
+//! `/api/admin/users`: list, create, change role, lock, erase, issue a password link, sign out.
 
 use ::admin::{AccountChange, AccountDraft, CreatedAccount, user_json};
 use axum::response::Response;
@@ -81,6 +81,16 @@ pub(crate) async fn change(incoming: ApiRequest) -> Result<Response, ApiError> {
     let accounts = &state.admin.accounts;
     let changed = accounts.change_account(&actor, &id, read.as_read_version(), change).await;
     Ok(entity_response(StatusCode::OK, &user_json(&changed.map_err(admin_error)?)))
+}
+
+/// Erases the personal data of an account.
+pub(crate) async fn erase(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let (actor, id) =
+        (actor(&incoming.state, &incoming.key).await?, path_id(&incoming, PATH_PREFIX, ""));
+    let state = &incoming.state;
+    let erased = state.admin.accounts.erase_account(&actor, &id, &state.engine.files).await;
+    let rows = erased.map_err(admin_error)?;
+    Ok(entity_response(StatusCode::OK, &json!({ "id": id, "erased": true, "rows": rows })))
 }
 
 pub(crate) async fn reset(incoming: ApiRequest) -> Result<Response, ApiError> {

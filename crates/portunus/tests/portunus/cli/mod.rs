@@ -1,6 +1,7 @@
 //! The program: its output and its exit codes.
 
 mod agents;
+mod archive;
 mod audit;
 mod backup;
 mod cloud_identity;
