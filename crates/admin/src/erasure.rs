@@ -53,7 +53,9 @@ impl AccountAdmin {
         // Before the names themselves are erased, so that a second attempt still knows them.
         let named_lines = self.store.erase_names_in_audits(account).await?;
         let mut change = self.store.begin_change().await?;
-        match change.change_person(&account.id, None, Some(true), self.now()).await? {
+        // An account that nobody can use owns nothing.
+        let role = Some(AccountRole::Viewer);
+        match change.change_person(&account.id, role, Some(true), self.now()).await? {
             PersonChange::Done => {}
             PersonChange::Missing => return Err(AdminError::NotFound("user")),
             PersonChange::LastOwner => {

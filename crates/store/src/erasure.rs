@@ -158,11 +158,11 @@ const ERASE_LINES: &str = concat!(
     own_keys!(),
     "))"
 );
-/// Lines that name an e-mail address or a username.
+/// Lines that name an e-mail address, or whose detail is the username.
 const ERASE_NAMED_LINES: &str = "UPDATE audits SET \
-    subject = CASE WHEN lower(subject) IN ($3, $4) THEN '' ELSE subject END, detail = '' \
-    WHERE id > $1 AND id <= $2 AND (lower(subject) IN ($3, $4) OR lower(detail) = $4 \
-    OR ($3 <> '' AND lower(detail) LIKE $5 ESCAPE '!'))";
+    subject = CASE WHEN lower(subject) = $3 THEN '' ELSE subject END, detail = '' \
+    WHERE id > $1 AND id <= $2 AND (lower(subject) = $3 OR lower(detail) = $4 \
+    OR lower(detail) LIKE $5 ESCAPE '!')";
 const DROP_SUMS: [&str; 2] = [
     "DELETE FROM call_sessions WHERE account_id = $1 AND calls = COALESCE((SELECT a.calls \
      FROM archived_sessions a WHERE a.session = call_sessions.session \
@@ -263,15 +263,17 @@ impl Store {
     /// Erases an account's names in the audit log. It comes before the first step, which erases the names
     /// themselves.
     pub async fn erase_names_in_audits(&self, account: &Account) -> Result<u64, StoreError> {
-        let email = account.email.as_deref().unwrap_or_default().to_lowercase();
-        let name = account.username.to_lowercase();
+        // A condition on an address that is not there is never true.
+        let email = account.email.as_deref().map(|email| clean(email).to_lowercase());
+        let pattern = email.as_deref().map(containing);
+        let name = clean(&account.username).to_lowercase();
         let last = self.last_audit_id().await?;
         let (mut from, mut erased) = (0, 0);
         while from < last {
             let to = from.saturating_add(BATCH_LINES);
             erased += on_writer!(&self.db, pool => {
-                let lines = sqlx::query(ERASE_NAMED_LINES).bind(from).bind(to).bind(clean(&email));
-                let lines = lines.bind(clean(&name)).bind(containing(&clean(&email)));
+                let lines = sqlx::query(ERASE_NAMED_LINES).bind(from).bind(to).bind(email.as_deref());
+                let lines = lines.bind(&name).bind(pattern.as_deref());
                 lines.execute(pool).await?.rows_affected()
             });
             from = to;
