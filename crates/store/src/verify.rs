@@ -263,22 +263,19 @@ impl Store {
                 for scope in Scope::ALL.into_iter().filter(|scope| scope.has(step)) {
                     let from = hours_from.filter(|_| step == crate::UsageStep::Hour);
                     let begin = from.unwrap_or(i64::MIN);
-                    let days;
-                    let sums = match scope {
-                        _ if from.is_some() => {
-                            let rows: Vec<SumRow> = sqlx::query_as(USAGE)
-                                .bind(crate::UsageStep::Day.word())
-                                .bind(scope.word())
-                                .bind(begin)
-                                .fetch_all(&mut *tx)
-                                .await?;
-                            days = plus_rows(SumsByOwner::new(), rows);
-                            &days
-                        }
+                    let calls = match scope {
                         Scope::Key | Scope::KeySum => &of_keys,
                         Scope::Account | Scope::AccountSum => &of_accounts,
                         Scope::All | Scope::AllSum => &of_all,
                     };
+                    let days = if from.is_some() {
+                        let days = sqlx::query_as(USAGE).bind(crate::UsageStep::Day.word());
+                        let days = days.bind(scope.word()).bind(begin).fetch_all(&mut *tx).await?;
+                        Some(plus_rows(SumsByOwner::new(), days))
+                    } else {
+                        None
+                    };
+                    let sums = days.as_ref().unwrap_or(calls);
                     let usage = sqlx::query_as(USAGE).bind(step.word()).bind(scope.word());
                     let usage: Vec<SumRow> = usage.bind(begin).fetch_all(&mut *tx).await?;
                     let usage = plus_rows(SumsByOwner::new(), usage);
