@@ -58,7 +58,7 @@ pub(super) async fn run(common: &CommonArgs, args: ArchiveArgs) -> anyhow::Resul
             let place = open_place(&config, to.as_deref())?;
             let range = from.unwrap_or(Micros::new(i64::MIN))..end_of_range(&config, until)?;
             anyhow::ensure!(range.start < range.end, "`--until` must be after `--from`");
-            let target = place.as_ref().map_or("no file, for ever", |place| &place.url);
+            let target = place.as_ref().map_or("no file, for ever", |place| place.url.as_str());
             if !yes && !confirm(&format!("The calls of this range leave the database: {target}."))?
             {
                 return Ok(ExitCode::FAILURE);
