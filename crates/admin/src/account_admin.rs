@@ -13,6 +13,8 @@ use crate::request_origin::RequestOrigin;
 
 /// Name of people who are not signed in, in the audit log.
 const ANONYMOUS_AUDIT_NAME: &str = "anonymous";
+/// Name of the gateway itself, in the audit log.
+const GATEWAY_AUDIT_NAME: &str = "gateway";
 
 /// Action, subject and detail of a line of the audit log.
 pub(crate) type AuditNote<'a> = [&'a str; 3];
@@ -62,6 +64,17 @@ impl AccountAdmin {
                 change.commit(&lines.collect::<Vec<_>>()).await
             }
         }
+    }
+
+    /// Stores a change that the gateway makes by itself, with its line of the audit log.
+    pub(crate) async fn commit_by_gateway(
+        &self,
+        change: AuditedChange,
+        note: AuditNote<'_>,
+    ) -> Result<(), StoreError> {
+        let origin = RequestOrigin::default();
+        let line = self.audit_line(&Actor::Operator, &origin, note);
+        change.commit(&[AuditLine { actor: GATEWAY_AUDIT_NAME, ..line }]).await
     }
 
     /// Stores the renewal of a token, which leaves no line: its sign-in and its end do.

@@ -358,7 +358,7 @@ impl AccountAdmin {
 }
 
 /// Checks the rules that hold for every key.
-fn validate(record: &KeyRecord) -> Result<(), AdminError> {
+pub(crate) fn validate(record: &KeyRecord) -> Result<(), AdminError> {
     if record.name.trim().is_empty() || record.name.len() > MAX_NAME_BYTES {
         return Err(AdminError::invalid("name", "must have 1 to 200 bytes"));
     }

@@ -20,6 +20,7 @@ mod error;
 mod factors;
 mod health_check;
 mod identity_groups;
+mod imports;
 mod invites;
 mod journal_damage;
 mod key_bounds;
@@ -73,6 +74,7 @@ pub use factors::{
     MAX_PASSKEYS, VerifiedPasskey, is_second_factor, open_totp_secret, passkey_name_error,
 };
 pub use health_check::{CheckName, CheckState, HealthCheck, HealthReport};
+pub use imports::{ImportEffect, ImportedAccount, ImportedKey, ImportedTeam, OpeningSpend};
 pub use invites::InviteDraft;
 pub use keys::{IssuedKey, KeyChange, KeyDraft, key_version};
 pub use managed_settings::{ManagedSettings, parse_managed_settings};

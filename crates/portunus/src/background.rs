@@ -209,6 +209,10 @@ impl App {
         if let Err(e) = self.engine.keys.refresh().await {
             tracing::warn!("changed keys could not be fetched: {e}");
         }
+        let rehashes = self.engine.keys.take_rehashes();
+        if let Err(e) = self.admin.accounts.store_key_rehashes(rehashes).await {
+            tracing::warn!("hashes of imported keys could not be replaced: {e}");
+        }
         if let Err(e) = self.api.limiter.refresh(&self.store).await {
             tracing::warn!("the limits of accounts could not be fetched: {e}");
         }

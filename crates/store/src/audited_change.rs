@@ -65,8 +65,20 @@ pub(crate) enum ChangeConnection<'a> {
     Pg(&'a mut PgConnection),
 }
 
-/// Runs a body inside the transaction of a change.
+/// Runs a body inside the transaction of a change. A body that builds its queries names the database.
 macro_rules! in_change {
+    ($change:expr, $tx:ident: $kind:ident => $body:expr) => {
+        match $change.connection().await? {
+            $crate::audited_change::ChangeConnection::Sqlite($tx) => {
+                type $kind = sqlx::Sqlite;
+                $body
+            }
+            $crate::audited_change::ChangeConnection::Pg($tx) => {
+                type $kind = sqlx::Postgres;
+                $body
+            }
+        }
+    };
     ($change:expr, $tx:ident => $body:expr) => {
         match $change.connection().await? {
             $crate::audited_change::ChangeConnection::Sqlite($tx) => $body,

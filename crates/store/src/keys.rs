@@ -201,6 +201,8 @@ const ROTATE: &str = concat!(
     next_changed!(),
     " WHERE id = $1 AND revoked IS NULL"
 );
+const REHASH: &str =
+    concat!("UPDATE keys SET hash = $3, ", next_changed!(), " WHERE id = $1 AND hash = $4");
 const UPDATE: &str = concat!(
     "UPDATE keys SET name = $3, cap = $4, models = $5, expires = $6, rpm = $7, tpm = $8, \
      concurrency = $9, ips = $10, budget = $11, budget_period = $12, bounds = $13, ",
@@ -309,6 +311,27 @@ impl AuditedChange {
                 .bind(at.get())
                 .bind(new_hash)
                 .bind(old_until.get())
+                .execute(&mut *tx)
+                .await?
+                .rows_affected()
+        }) > 0)
+    }
+
+    /// Replaces a stored hash by another one of the same secret. Returns false if the key no longer
+    /// has it.
+    pub async fn rehash_key(
+        &mut self,
+        id: &str,
+        old: &[u8],
+        new: &[u8],
+        at: Micros,
+    ) -> Result<bool, StoreError> {
+        Ok(in_change!(self, tx => {
+            sqlx::query(REHASH)
+                .bind(clean(id))
+                .bind(at.get())
+                .bind(new)
+                .bind(old)
                 .execute(&mut *tx)
                 .await?
                 .rows_affected()

@@ -52,6 +52,7 @@ mod nodes;
 mod object_owner;
 mod old_entries;
 mod open;
+mod opening_spend;
 mod own_rows;
 mod post;
 mod probe;

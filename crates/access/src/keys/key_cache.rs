@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::{AccountTerms, KeyRecord, KeyScope, ObjectOwner, ObjectSharing, Store, StoreError};
 
 use super::account_funds::AccountFunds;
+use super::foreign_keys::ForeignKeys;
 use super::key_token::KeyToken;
 use super::lookup_limiter::LookupLimiter;
 use super::token_proof::{ProofKey, TokenProof};
@@ -99,12 +100,19 @@ impl Deref for FoundKey {
 #[derive(Debug, Default)]
 pub struct KnownKey(Mutex<Option<FoundKey>>);
 
+impl KnownKey {
+    pub(super) fn keep(&self, found: &FoundKey) {
+        *self.0.lock() = Some(found.clone());
+    }
+}
+
 /// Cache of all API keys.
 pub struct KeyCache {
     store: Store,
-    clock: Arc<dyn Clock>,
-    pepper: hmac::Key,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) pepper: hmac::Key,
     proof_key: Option<ProofKey>,
+    pub(super) foreign: ForeignKeys,
     /// By public id. Ids are random, so that nobody can choose ones of equal hash.
     keys: papaya::HashMap<String, Arc<ApiKey>, RandomState>,
     /// Number of keys that were inserted or changed. Counted after the change.
@@ -136,6 +144,7 @@ impl KeyCache {
             pepper: hmac::Key::new(hmac::HMAC_SHA256, pepper.as_bytes()),
             // Without randomness every call computes the HMAC.
             proof_key: ProofKey::generate().ok(),
+            foreign: ForeignKeys::default(),
             keys: papaya::HashMap::default(),
             changes: AtomicU64::new(0),
             accounts: Mutex::default(),
@@ -162,7 +171,7 @@ impl KeyCache {
     /// Returns the key for a token, and keeps it as known. All failures give the same error, which
     /// does not reveal the reason.
     pub async fn find(&self, text: &str, known: &KnownKey) -> Result<FoundKey, ApiError> {
-        let token = KeyToken::parse(text).ok_or_else(invalid_key)?;
+        let Some(token) = KeyToken::parse(text) else { return self.find_foreign(text, known) };
         let mut found = self.find_by_id(token.id()).await?;
         if !found.key.is_live(self.clock.now()) {
             return Err(invalid_key());
@@ -174,7 +183,7 @@ impl KeyCache {
             }
             found = Box::pin(self.look_up_rotated(token, &found.key)).await?;
         }
-        *known.0.lock() = Some(found.clone());
+        known.keep(&found);
         Ok(found)
     }
 
@@ -374,9 +383,17 @@ impl KeyCache {
             record,
             proof,
         });
-        known.insert(key.record.id.clone(), Arc::clone(&key));
+        self.foreign.add(&key.record);
+        if let Some(old) = known.insert(key.record.id.clone(), Arc::clone(&key)) {
+            self.foreign.forget(&old.record, &key.record);
+        }
         self.changes.fetch_add(1, Ordering::Release);
         key
+    }
+
+    #[cfg(test)]
+    pub(super) fn insert_record(&self, record: KeyRecord) {
+        self.insert(record);
     }
 
     async fn look_up(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {
