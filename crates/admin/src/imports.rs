@@ -285,10 +285,8 @@ fn opening_entries(
     let begin = |period: BudgetPeriod| period.bounds(now).0;
     let periods = BudgetPeriod::ALL.map(begin);
     let before = periods.into_iter().min().unwrap_or(now) - Micros::from_days(1);
-    let parts = [
-        ("earlier", spend.earlier, before),
-        ("current", spend.current, begin(BudgetPeriod::Day)),
-    ];
+    let parts =
+        [("earlier", spend.earlier, before), ("current", spend.current, begin(BudgetPeriod::Day))];
     let parts = parts.into_iter().filter(|(_, cost, _)| *cost > Money::ZERO);
     let entries = parts.map(|(word, cost, at)| LedgerEntry {
         request_id: format!("imported-{key_id}-{word}").into(),

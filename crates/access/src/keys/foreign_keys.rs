@@ -252,7 +252,8 @@ mod tests {
         cache.insert_record(own.clone());
         let find = async |text: &str| cache.find(text, &KnownKey::default()).await.is_ok();
         assert!(find("sk-old").await && !find(&token.text).await);
-        own.old_hash = Some(std::mem::replace(&mut own.hash, hash_token(cache.pepper(), &token.text)));
+        own.old_hash =
+            Some(std::mem::replace(&mut own.hash, hash_token(cache.pepper(), &token.text)));
         own.old_until = Some(BEGIN + Micros::from_secs(1));
         cache.insert_record(own.clone());
         assert!(find("sk-old").await && find(&token.text).await);

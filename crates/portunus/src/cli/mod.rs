@@ -116,7 +116,7 @@ enum CliCommand {
         #[arg(long, value_name = "FILE")]
         faults: Option<PathBuf>,
     },
-    /// Convert the configuration of another gateway
+    /// Take over from another gateway: its configuration, keys, budgets, teams and users
     #[command(subcommand)]
     Import(import::ImportCommand),
     /// Migrate the database and exit
@@ -194,7 +194,7 @@ async fn run(
         CliCommand::Simulate { listen, canned, pace, faults } => {
             simulate::simulate(&listen, canned, pace, faults.as_deref()).await
         }
-        CliCommand::Import(command) => import::run(&command),
+        CliCommand::Import(command) => import::run(&common, command).await,
         CliCommand::Backup(args) => backup::back_up(&common, &args).await,
         CliCommand::Restore(args) => backup::restore(&common, &args).await,
         CliCommand::Migrate(args) => migrate::migrate(&common, &args).await,

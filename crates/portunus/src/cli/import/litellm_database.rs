@@ -1,0 +1,625 @@
+//! People, teams and keys of a LiteLLM proxy from its PostgreSQL:
+//! <https://github.com/BerriAI/litellm/blob/main/schema.prisma>.
+
+use anyhow::bail;
+use canon::{Micros, Money};
+use ledger::BudgetPeriod;
+use std::collections::{BTreeMap, BTreeSet};
+use store::{AccountRole, RateLimits, TeamRole};
+
+use super::litellm_notes::{note_fields, note_unread_tables};
+use super::source_data::{
+    SourceData, SourceKey, SourceOwner, SourcePerson, SourceSecret, SourceTeam, SourceTerms,
+};
+use super::source_database::SourceDatabase;
+use super::source_row::SourceRow;
+
+/// Team of the sessions of LiteLLM's own pages, which are stored as keys.
+const DASHBOARD_TEAM: &str = "litellm-dashboard";
+/// Account of the administrator that signs in with the master key.
+const MASTER_USER: &str = "default_user_id";
+/// Lists of models that permit all, or all that the team permits.
+const ALL_MODELS: [&str; 2] = ["all-proxy-models", "all-team-models"];
+/// Routes of keys that administrate only.
+const ADMIN_ROUTES: [&str; 2] = ["management_routes", "info_routes"];
+
+const KEY_COLUMNS: [&str; 31] = [
+    "token",
+    "key_name",
+    "key_alias",
+    "spend",
+    "expires",
+    "models",
+    "aliases",
+    "config",
+    "router_settings",
+    "user_id",
+    "team_id",
+    "agent_id",
+    "project_id",
+    "permissions",
+    "max_parallel_requests",
+    "metadata",
+    "blocked",
+    "tpm_limit",
+    "rpm_limit",
+    "max_budget",
+    "budget_duration",
+    "budget_reset_at",
+    "allowed_cache_controls",
+    "allowed_routes",
+    "policies",
+    "access_group_ids",
+    "model_max_budget",
+    "budget_id",
+    "organization_id",
+    "object_permission_id",
+    "auto_rotate",
+];
+const TEAM_COLUMNS: [&str; 23] = [
+    "team_id",
+    "team_alias",
+    "organization_id",
+    "object_permission_id",
+    "admins",
+    "members",
+    "members_with_roles",
+    "metadata",
+    "max_budget",
+    "soft_budget",
+    "spend",
+    "models",
+    "max_parallel_requests",
+    "tpm_limit",
+    "rpm_limit",
+    "budget_duration",
+    "budget_reset_at",
+    "blocked",
+    "model_max_budget",
+    "router_settings",
+    "access_group_ids",
+    "policies",
+    "model_id",
+];
+const USER_COLUMNS: [&str; 17] = [
+    "user_id",
+    "user_alias",
+    "user_email",
+    "user_role",
+    "max_budget",
+    "spend",
+    "models",
+    "metadata",
+    "max_parallel_requests",
+    "tpm_limit",
+    "rpm_limit",
+    "budget_duration",
+    "budget_reset_at",
+    "policies",
+    "model_max_budget",
+    "object_permission_id",
+    "allowed_cache_controls",
+];
+const BUDGET_COLUMNS: [&str; 8] = [
+    "budget_id",
+    "max_budget",
+    "soft_budget",
+    "max_parallel_requests",
+    "tpm_limit",
+    "rpm_limit",
+    "budget_duration",
+    "budget_reset_at",
+];
+const ORGANIZATION_COLUMNS: [&str; 5] =
+    ["organization_id", "organization_alias", "budget_id", "models", "spend"];
+
+/// Rows of the tables that become objects.
+struct LitellmTables {
+    keys: Vec<SourceRow>,
+    teams: Vec<SourceRow>,
+    users: Vec<SourceRow>,
+    budgets: BTreeMap<String, SourceRow>,
+    organizations: BTreeMap<String, SourceRow>,
+    /// Members of organisations.
+    organization_seats: Vec<SourceRow>,
+    /// Hashes before a rotation.
+    old_tokens: Vec<SourceRow>,
+}
+
+/// Reads the database. `now` decides whether a budget was reset.
+pub(super) async fn read(database: &mut SourceDatabase, now: Micros) -> anyhow::Result<SourceData> {
+    let Some(keys) = database.rows("LiteLLM_VerificationToken", &KEY_COLUMNS).await? else {
+        bail!(
+            "this is not the database of a LiteLLM proxy: it has no table LiteLLM_VerificationToken"
+        );
+    };
+    let by_id = |rows: Option<Vec<SourceRow>>, column: &str| -> BTreeMap<String, SourceRow> {
+        let rows = rows.unwrap_or_default().into_iter();
+        rows.filter_map(|row| Some((row.text(column)?, row))).collect()
+    };
+    let budgets = database.rows("LiteLLM_BudgetTable", &BUDGET_COLUMNS).await?;
+    let organizations = database.rows("LiteLLM_OrganizationTable", &ORGANIZATION_COLUMNS).await?;
+    let seats = ["user_id", "organization_id", "user_role"];
+    let old_tokens = ["token", "active_token_id", "revoke_at"];
+    let tables = LitellmTables {
+        keys,
+        teams: database.rows("LiteLLM_TeamTable", &TEAM_COLUMNS).await?.unwrap_or_default(),
+        users: database.rows("LiteLLM_UserTable", &USER_COLUMNS).await?.unwrap_or_default(),
+        budgets: by_id(budgets, "budget_id"),
+        organizations: by_id(organizations, "organization_id"),
+        organization_seats: database
+            .rows("LiteLLM_OrganizationMembership", &seats)
+            .await?
+            .unwrap_or_default(),
+        old_tokens: database
+            .rows("LiteLLM_DeprecatedVerificationToken", &old_tokens)
+            .await?
+            .unwrap_or_default(),
+    };
+    let mut reader = LitellmReader { tables: &tables, now, data: SourceData::default() };
+    reader.read_people();
+    reader.read_teams();
+    reader.read_keys();
+    reader.note_organizations();
+    let mut data = reader.data;
+    note_unread_tables(database, &mut data.notes).await?;
+    Ok(data)
+}
+
+struct LitellmReader<'a> {
+    tables: &'a LitellmTables,
+    now: Micros,
+    data: SourceData,
+}
+
+/// Spending limits and rate limits of a row.
+struct RowLimits {
+    terms: SourceTerms,
+    limits: RateLimits,
+}
+
+impl LitellmReader<'_> {
+    fn note(&mut self, note: String) {
+        self.data.notes.push(note);
+    }
+
+    fn read_people(&mut self) {
+        for row in &self.tables.users {
+            let Some(id) = row.text("user_id").filter(|id| id != MASTER_USER) else { continue };
+            let email = row.text("user_email");
+            let names: Vec<String> = [row.text("user_alias"), email.clone(), Some(id.clone())]
+                .into_iter()
+                .flatten()
+                .collect();
+            let said = format!("account `{}`", names.first().unwrap_or(&id));
+            note_fields(
+                &said,
+                row,
+                &[
+                    "policies",
+                    "model_max_budget",
+                    "object_permission_id",
+                    "allowed_cache_controls",
+                    "metadata",
+                ],
+                &mut self.data.notes,
+            );
+            let role = match row.text("user_role").as_deref() {
+                Some("proxy_admin") => AccountRole::Admin,
+                Some("proxy_admin_viewer" | "internal_user_viewer") => AccountRole::Viewer,
+                _ => AccountRole::Member,
+            };
+            let Some(RowLimits { terms, limits }) = self.limits(&said, row, None) else { continue };
+            let models = self.models(row);
+            let disabled = false;
+            self.data.people.push(SourcePerson {
+                id,
+                names,
+                email,
+                role,
+                disabled,
+                terms,
+                models,
+                limits,
+            });
+        }
+    }
+
+    fn read_teams(&mut self) {
+        for row in &self.tables.teams {
+            let Some(id) = row.text("team_id").filter(|id| id != DASHBOARD_TEAM) else { continue };
+            let name = row.text("team_alias").unwrap_or_else(|| id.clone());
+            let said = format!("team `{name}`");
+            note_fields(
+                &said,
+                row,
+                &[
+                    "soft_budget",
+                    "policies",
+                    "model_max_budget",
+                    "object_permission_id",
+                    "router_settings",
+                    "access_group_ids",
+                    "metadata",
+                    "model_id",
+                ],
+                &mut self.data.notes,
+            );
+            let Some(RowLimits { mut terms, limits }) = self.limits(&said, row, None) else {
+                continue;
+            };
+            let mut models = self.models(row);
+            if let Some(organization) =
+                row.text("organization_id").and_then(|id| self.tables.organizations.get(&id))
+            {
+                if models.is_empty() {
+                    models = self.models(organization);
+                }
+                self.tighten(&said, organization, &mut terms);
+            }
+            let members = team_members(row);
+            let disabled = row.flag("blocked");
+            self.data.teams.push(SourceTeam { id, name, disabled, terms, models, limits, members });
+        }
+    }
+
+    /// Applies the budget of an organisation to one of its teams.
+    fn tighten(&mut self, said: &str, organization: &SourceRow, terms: &mut SourceTerms) {
+        let name = organization.text("organization_alias").unwrap_or_default();
+        let Some(above) = self.organization_terms(organization) else { return };
+        let Some(limit) = above.limit else { return };
+        match (terms.limit, terms.period == above.period) {
+            (None, _) => (terms.limit, terms.period) = (Some(limit), above.period),
+            (Some(own), true) => terms.limit = Some(own.min(limit)),
+            (Some(_), false) => {}
+        }
+        self.note(format!(
+            "{said}: the budget of the organisation `{name}` is one of each of its teams here, not of all together"
+        ));
+    }
+
+    fn organization_terms(&mut self, organization: &SourceRow) -> Option<SourceTerms> {
+        let budget = organization.text("budget_id").and_then(|id| self.tables.budgets.get(&id))?;
+        let name = organization.text("organization_alias").unwrap_or_default();
+        self.limits(&format!("organisation `{name}`"), organization, Some(budget))
+            .map(|row| row.terms)
+    }
+
+    fn read_keys(&mut self) {
+        let mut sessions = 0_u64;
+        let mut direct: BTreeSet<String> = BTreeSet::new();
+        for row in &self.tables.keys {
+            let Some(token) = row.text("token") else { continue };
+            if row.text("team_id").as_deref() == Some(DASHBOARD_TEAM) {
+                sessions += 1;
+                continue;
+            }
+            let name = row.text("key_alias").or(row.text("key_name"));
+            let name = name.unwrap_or_else(|| "imported from LiteLLM".to_owned());
+            let said = format!("key `{name}`");
+            let Some(secret) = read_token(&token) else {
+                self.note(format!("{said}: its token is no SHA-256, so it is left out"));
+                continue;
+            };
+            let routes = row.list("allowed_routes");
+            if !routes.is_empty()
+                && routes.iter().all(|route| ADMIN_ROUTES.contains(&route.as_str()))
+            {
+                self.note(format!(
+                    "{said}: it administrates only and is left out; create one with \
+                     `portunus keys create --scope admin`"
+                ));
+                continue;
+            }
+            note_fields(
+                &said,
+                row,
+                &[
+                    "aliases",
+                    "config",
+                    "router_settings",
+                    "permissions",
+                    "metadata",
+                    "allowed_cache_controls",
+                    "allowed_routes",
+                    "policies",
+                    "access_group_ids",
+                    "model_max_budget",
+                    "object_permission_id",
+                    "auto_rotate",
+                    "agent_id",
+                    "project_id",
+                ],
+                &mut self.data.notes,
+            );
+            let budget = row.text("budget_id").and_then(|id| self.tables.budgets.get(&id));
+            let Some(RowLimits { terms, limits }) = self.limits(&said, row, budget) else {
+                continue;
+            };
+            let user = row.text("user_id");
+            let organization = row.text("organization_id");
+            let owner = match (row.text("team_id"), &user, organization) {
+                (Some(team), _, _) => SourceOwner::Team(team),
+                (None, Some(user), _) if user == MASTER_USER => SourceOwner::Gateway,
+                (None, Some(user), _) => SourceOwner::Person(user.clone()),
+                (None, None, Some(organization)) => {
+                    direct.insert(organization.clone());
+                    SourceOwner::Team(organization_team(&organization))
+                }
+                (None, None, None) => SourceOwner::Gateway,
+            };
+            if owner == SourceOwner::Gateway {
+                self.note(format!(
+                    "{said}: it belongs to no team and no user, so the gateway's owner gets it"
+                ));
+            }
+            let blocked = row.flag("blocked");
+            if blocked {
+                self.note(format!("{said}: it is blocked, so it is revoked here for good"));
+            }
+            let models = self.models(row);
+            let old_secret = self.old_secret(&token);
+            self.data.keys.push(SourceKey {
+                name,
+                owner,
+                created_by: user,
+                terms,
+                models,
+                limits,
+                ips: Vec::new(),
+                expires: row.time("expires"),
+                blocked,
+                secret,
+                old_secret,
+            });
+        }
+        if sessions > 0 {
+            self.note(format!("{sessions} sessions of LiteLLM's own pages are left out"));
+        }
+        for id in direct {
+            self.add_organization_team(&id);
+        }
+    }
+
+    /// Adds a team for the keys that belong to an organisation itself.
+    fn add_organization_team(&mut self, id: &str) {
+        let Some(row) = self.tables.organizations.get(id) else { return };
+        let name = row.text("organization_alias").unwrap_or_else(|| id.to_owned());
+        let terms = self.organization_terms(row).unwrap_or_default();
+        let seats = self.tables.organization_seats.iter();
+        let seats = seats.filter(|seat| seat.text("organization_id").as_deref() == Some(id));
+        let members = seats.filter_map(|seat| {
+            let role = match seat.text("user_role").as_deref() {
+                Some("org_admin") => TeamRole::Manager,
+                _ => TeamRole::Member,
+            };
+            Some((seat.text("user_id").filter(|id| id != MASTER_USER)?, role))
+        });
+        let members = members.collect();
+        let models = self.models(row);
+        self.note(format!(
+            "organisation `{name}`: keys that belong to it and to no team get a team of its name"
+        ));
+        self.data.teams.push(SourceTeam {
+            id: organization_team(id),
+            name,
+            disabled: false,
+            terms: SourceTerms { spent: Money::ZERO, ..terms },
+            models,
+            limits: RateLimits::default(),
+            members,
+        });
+    }
+
+    fn note_organizations(&mut self) {
+        for row in self.tables.organizations.values() {
+            let name = row.text("organization_alias").unwrap_or_default();
+            self.note(format!(
+                "organisation `{name}`: accounts here have no organisations above teams; its members and its \
+                 own limits over all teams together are not carried"
+            ));
+        }
+    }
+
+    /// Returns the hash of a key before its rotation, while that is accepted.
+    fn old_secret(&self, token: &str) -> Option<([u8; 32], Micros)> {
+        let old = self.tables.old_tokens.iter();
+        let old = old.filter(|row| row.text("active_token_id").as_deref() == Some(token));
+        let old =
+            old.filter_map(|row| Some((hex_digest(&row.text("token")?)?, row.time("revoke_at")?)));
+        old.filter(|(_, until)| *until > self.now).max_by_key(|(_, until)| *until)
+    }
+
+    fn models(&self, row: &SourceRow) -> Vec<String> {
+        let models = row.list("models");
+        if models.iter().any(|model| ALL_MODELS.contains(&model.as_str())) {
+            return Vec::new();
+        }
+        models
+    }
+
+    /// Returns the limits of a row, or of its budget where it has none; `None` if it is left out, which is
+    /// told.
+    fn limits(
+        &mut self,
+        said: &str,
+        row: &SourceRow,
+        budget: Option<&SourceRow>,
+    ) -> Option<RowLimits> {
+        if budget.is_some_and(|budget| budget.is_set("soft_budget")) {
+            self.note(format!("{said}: soft_budget is not carried: it warns and limits nothing"));
+        }
+        let amounts = row.dollars("max_budget").and_then(|own| {
+            let own = match (own, budget) {
+                (None, Some(budget)) => budget.dollars("max_budget")?,
+                (own, _) => own,
+            };
+            Ok((own, row.dollars("spend")?.unwrap_or_default()))
+        });
+        let (limit, spent) = match amounts {
+            Ok(amounts) => amounts,
+            Err(why) => {
+                self.note(format!("{said}: {why}, so it is left out"));
+                return None;
+            }
+        };
+        let from = |column: &str| row.is_set(column).then_some(row).or(budget);
+        let duration = from("budget_duration").and_then(|row| row.text("budget_duration"));
+        let reset_at = from("budget_reset_at").and_then(|row| row.time("budget_reset_at"));
+        let period = match duration.filter(|_| limit.is_some()) {
+            None => None,
+            Some(text) => {
+                let period = budget_period(&text);
+                match period {
+                    Some((period, true)) => Some(period),
+                    Some((period, false)) => {
+                        self.note(format!(
+                            "{said}: budget_duration {text} becomes a {}, which is not shorter",
+                            period.word()
+                        ));
+                        Some(period)
+                    }
+                    None => {
+                        self.note(format!(
+                            "{said}: budget_duration {text} has no counterpart, so max_budget is a limit over \
+                             all time; raise it when its time has come"
+                        ));
+                        None
+                    }
+                }
+            }
+        };
+        let is_current = reset_at.is_none_or(|at| at > self.now);
+        let terms = SourceTerms { limit, period, spent, is_current };
+        let mut limits = RateLimits::default();
+        for (column, own) in [
+            ("rpm_limit", &mut limits.rpm),
+            ("tpm_limit", &mut limits.tpm),
+            ("max_parallel_requests", &mut limits.concurrency),
+        ] {
+            match from(column).and_then(|row| row.number(column)) {
+                None => {}
+                Some(number) if number <= 0 => {
+                    self.data.notes.push(format!(
+                        "{said}: {column} {number} permits no call, so it is left out"
+                    ));
+                    return None;
+                }
+                // A larger limit is none.
+                Some(number) => *own = u32::try_from(number).ok(),
+            }
+        }
+        Some(RowLimits { terms, limits })
+    }
+}
+
+/// Returns the id of the team for the keys of an organisation itself.
+fn organization_team(id: &str) -> String {
+    format!("organization/{id}")
+}
+
+/// Returns the members of a team, each with its highest role.
+fn team_members(row: &SourceRow) -> Vec<(String, TeamRole)> {
+    let mut members: BTreeMap<String, TeamRole> = BTreeMap::new();
+    let named = row.array("members_with_roles").into_iter().filter_map(|member| {
+        let role = match member.get("role").and_then(|role| role.as_str()) {
+            Some("admin") => TeamRole::Manager,
+            _ => TeamRole::Member,
+        };
+        Some((member.get("user_id")?.as_str()?.to_owned(), role))
+    });
+    let admins = row.list("admins").into_iter().map(|id| (id, TeamRole::Manager));
+    let others = row.list("members").into_iter().map(|id| (id, TeamRole::Member));
+    for (id, role) in named.chain(admins).chain(others).filter(|(id, _)| id != MASTER_USER) {
+        let known = members.entry(id).or_insert(role);
+        if role == TeamRole::Manager {
+            *known = role;
+        }
+    }
+    members.into_iter().collect()
+}
+
+/// Returns the calendar period of a duration, the next longer one if there is none, and true if both are
+/// the same. `None` if it is longer than a month.
+///
+/// LiteLLM resets budgets of a day, a week and a month at midnight, on Monday and on the first.
+fn budget_period(text: &str) -> Option<(BudgetPeriod, bool)> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let (count, unit) = (digits.parse::<u64>().ok()?, text.get(digits.len()..)?);
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 604_800,
+        "mo" => 2_592_000,
+        _ => return None,
+    };
+    let seconds = count.checked_mul(seconds)?;
+    [
+        (BudgetPeriod::Day, 86_400..=86_400),
+        (BudgetPeriod::Week, 604_800..=604_800),
+        (BudgetPeriod::Month, 2_592_000..=2_678_400),
+    ]
+    .into_iter()
+    .find(|(_, same)| seconds <= *same.end())
+    .map(|(period, same)| (period, same.contains(&seconds)))
+}
+
+/// Reads the token of a key: its SHA-256, in old databases the key itself.
+fn read_token(token: &str) -> Option<SourceSecret> {
+    match hex_digest(token) {
+        Some(sha256) => Some(SourceSecret::Sha256(sha256)),
+        None if token.starts_with("sk-") => Some(SourceSecret::Text(token.to_owned())),
+        None => None,
+    }
+}
+
+/// Reads 64 hexadecimal digits.
+fn hex_digest(text: &str) -> Option<[u8; 32]> {
+    let mut digest = [0_u8; 32];
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_become_periods_that_are_not_shorter() {
+        use BudgetPeriod::{Day, Month, Week};
+        for (text, expected) in [
+            ("1d", Some((Day, true))),
+            ("24h", Some((Day, true))),
+            ("30s", Some((Day, false))),
+            ("2d", Some((Week, false))),
+            ("7d", Some((Week, true))),
+            ("1w", Some((Week, true))),
+            ("30d", Some((Month, true))),
+            ("1mo", Some((Month, true))),
+            ("14d", Some((Month, false))),
+            ("3mo", None),
+            ("365d", None),
+            ("soon", None),
+            ("", None),
+            ("9999999999999999999d", None),
+        ] {
+            assert_eq!(budget_period(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_hashes_or_keys() {
+        let hash = "ab".repeat(32);
+        assert_eq!(read_token(&hash), Some(SourceSecret::Sha256([0xab; 32])));
+        assert!(matches!(read_token("sk-1234"), Some(SourceSecret::Text(_))));
+        assert_eq!(read_token("x"), None);
+        assert_eq!(hex_digest(&"é".repeat(32)), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! Databases of other gateways. They are read only, in one transaction, and only the columns that are
+//! asked for.
+
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Map, Value};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, SqliteConnection};
+use std::path::Path;
+
+use super::source_row::SourceRow;
+
+/// Front of an address that stands in an environment variable, where other users of the machine do not
+/// see its password.
+const VARIABLE_PREFIX: &str = "env:";
+
+/// An open database.
+pub(super) enum SourceDatabase {
+    Postgres(PgConnection),
+    Sqlite(SqliteConnection),
+}
+
+/// Returns the address of a database, also if it stands in an environment variable.
+pub(super) fn resolve_address(source: &str) -> anyhow::Result<String> {
+    match source.strip_prefix(VARIABLE_PREFIX) {
+        None => Ok(source.to_owned()),
+        Some(name) => std::env::var(name)
+            .map_err(|_| anyhow!("the environment variable {name} is not set; export {name}=…")),
+    }
+}
+
+/// Returns true for the address of a PostgreSQL.
+pub(super) fn is_postgres(address: &str) -> bool {
+    ["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme))
+}
+
+/// Returns true for the address of a MySQL, as an address or as Go writes it.
+fn is_mysql(address: &str) -> bool {
+    address.starts_with("mysql:") || address.starts_with("mariadb:") || address.contains("@tcp(")
+}
+
+impl SourceDatabase {
+    /// Opens a PostgreSQL by its address, or a SQLite file by its path.
+    pub(super) async fn open(address: &str) -> anyhow::Result<Self> {
+        if is_mysql(address) {
+            bail!(
+                "MySQL is not read. Make a SQLite file of it with `mysql2sqlite` \
+                 (pip install mysql-to-sqlite3), and import that file"
+            );
+        }
+        let mut opened = if is_postgres(address) {
+            let options = postgres_options(address)?;
+            Self::Postgres(options.connect().await.context("the database cannot be reached")?)
+        } else {
+            let path = address.strip_prefix("sqlite://").unwrap_or(address);
+            let path = Path::new(path.strip_prefix("sqlite:").unwrap_or(path));
+            if !path.is_file() {
+                bail!(
+                    "{} is no file; write the path of a SQLite file or postgres://USER:PASSWORD@HOST/NAME",
+                    path.display()
+                );
+            }
+            let options = SqliteConnectOptions::new().filename(path).read_only(true);
+            let opened = options.connect().await;
+            Self::Sqlite(opened.with_context(|| format!("{} cannot be read", path.display()))?)
+        };
+        opened.begin().await.context("the database cannot be read")?;
+        Ok(opened)
+    }
+
+    /// Begins a transaction in which all tables are seen at one instant.
+    async fn begin(&mut self) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Postgres(db) => {
+                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+                sqlx::query(begin).execute(db).await?;
+            }
+            Self::Sqlite(db) => {
+                sqlx::query("BEGIN").execute(db).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the connection.
+    pub(super) async fn close(self) {
+        // Nothing was written that could be lost.
+        let _ = match self {
+            Self::Postgres(db) => db.close().await,
+            Self::Sqlite(db) => db.close().await,
+        };
+    }
+
+    /// Returns the rows of a table with those of these columns that it has, in the order of the first one.
+    /// A missing table is `None`.
+    pub(super) async fn rows(
+        &mut self,
+        table: &str,
+        columns: &[&str],
+    ) -> anyhow::Result<Option<Vec<SourceRow>>> {
+        let known = self.columns(table).await.with_context(|| format!("the table {table}"))?;
+        let columns: Vec<&str> =
+            columns.iter().copied().filter(|name| known.iter().any(|own| own == name)).collect();
+        let Some(first) = columns.first() else { return Ok(None) };
+        // Names are those of this program.
+        let texts: Vec<String> = match self {
+            Self::Postgres(db) => {
+                let names: Vec<String> = columns.iter().map(|name| format!("\"{name}\"")).collect();
+                let sql = format!(
+                    "SELECT row_to_json(r)::text FROM (SELECT {} FROM \"{table}\" ORDER BY \"{first}\") r",
+                    names.join(", ")
+                );
+                sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(db).await
+            }
+            Self::Sqlite(db) => {
+                // As text, because JSON holds no bytes, in which some programs store texts.
+                let fields = columns.iter().map(|name| format!("'{name}', CAST(\"{name}\" AS TEXT)"));
+                let fields: Vec<String> = fields.collect();
+                let sql = format!(
+                    "SELECT json_object({}) FROM \"{table}\" ORDER BY \"{first}\"",
+                    fields.join(", ")
+                );
+                sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(db).await
+            }
+        }
+        .with_context(|| format!("the table {table} cannot be read"))?;
+        let rows = texts.iter().map(|text| {
+            let fields: Map<String, Value> = serde_json::from_str(text)?;
+            Ok(SourceRow(fields))
+        });
+        let rows: Result<Vec<SourceRow>, serde_json::Error> = rows.collect();
+        // The error of the parser could repeat a secret.
+        rows.map(Some).map_err(|_| anyhow!("a row of the table {table} cannot be read"))
+    }
+
+    async fn columns(&mut self, table: &str) -> Result<Vec<String>, sqlx::Error> {
+        match self {
+            Self::Postgres(db) => {
+                let names = "SELECT column_name::text FROM information_schema.columns \
+                    WHERE table_schema = current_schema() AND table_name = $1";
+                sqlx::query_scalar(names).bind(table).fetch_all(db).await
+            }
+            Self::Sqlite(db) => {
+                let names = "SELECT name FROM pragma_table_info($1)";
+                sqlx::query_scalar(names).bind(table).fetch_all(db).await
+            }
+        }
+    }
+}
+
+/// Reads the address of a PostgreSQL. The driver of LiteLLM has parameters of its own, of which `schema`
+/// names the place of its tables. The address has a password, so that no error repeats it.
+fn postgres_options(address: &str) -> anyhow::Result<PgConnectOptions> {
+    let (front, query) = address.split_once('?').unwrap_or((address, ""));
+    let parameters: Vec<(&str, &str)> =
+        query.split('&').filter_map(|pair| pair.split_once('=')).collect();
+    let kept = parameters.iter().filter(|(name, _)| name.starts_with("ssl") || *name == "host");
+    let kept: Vec<String> = kept.map(|(name, value)| format!("{name}={value}")).collect();
+    let options: PgConnectOptions = format!("{front}?{}", kept.join("&"))
+        .parse()
+        .map_err(|_| anyhow!("this is not the address of a PostgreSQL database"))?;
+    let schema = parameters.iter().find(|(name, _)| *name == "schema").map(|(_, value)| *value);
+    Ok(match schema {
+        Some(schema) => options.options([("search_path", schema)]),
+        None => options,
+    })
+}
