@@ -221,7 +221,7 @@ mod tests {
         let find = async |text: &str| cache.find(text, &KnownKey::default()).await.is_ok();
         assert!(!find("sk-old").await);
         let mut own = record("imported", plain_foreign_hash(&sha256("sk-old")));
-        cache.insert_record(own.clone());
+        cache.insert(own.clone());
         assert!(find("sk-old").await && find("sk-old").await && find("old").await);
         for wrong in ["sk-old ", "sk-OLD", "sk-sk-old", "", "sk-", "imported"] {
             assert!(!find(wrong).await, "{wrong}");
@@ -229,17 +229,17 @@ mod tests {
         let [rehash] = &cache.take_rehashes()[..] else { panic!("one key was used") };
         assert_eq!((rehash.key_id.as_str(), &rehash.plain), ("imported", &own.hash));
         own.hash = rehash.keyed.clone();
-        cache.insert_record(own.clone());
+        cache.insert(own.clone());
         assert!(find("sk-old").await);
         assert!(cache.take_rehashes().is_empty());
         // A stored hash is no key.
         let digest: String = sha256("sk-old").iter().map(|byte| format!("{byte:02x}")).collect();
         assert!(!find(&digest).await);
         own.expires = Some(BEGIN);
-        cache.insert_record(own.clone());
+        cache.insert(own.clone());
         assert!(!find("sk-old").await);
         (own.expires, own.revoked) = (None, Some(BEGIN));
-        cache.insert_record(own);
+        cache.insert(own);
         assert!(!find("sk-old").await);
     }
 
@@ -249,13 +249,13 @@ mod tests {
         let cache = cache(&clock).await;
         let token = NewKeyToken::generate(KeyScope::Call).unwrap();
         let mut own = record(&token.id, plain_foreign_hash(&sha256("sk-old")));
-        cache.insert_record(own.clone());
+        cache.insert(own.clone());
         let find = async |text: &str| cache.find(text, &KnownKey::default()).await.is_ok();
         assert!(find("sk-old").await && !find(&token.text).await);
         own.old_hash =
             Some(std::mem::replace(&mut own.hash, hash_token(cache.pepper(), &token.text)));
         own.old_until = Some(BEGIN + Micros::from_secs(1));
-        cache.insert_record(own.clone());
+        cache.insert(own.clone());
         assert!(find("sk-old").await && find(&token.text).await);
         clock.pass(Micros::from_secs(1));
         assert!(!find("sk-old").await && find(&token.text).await);
@@ -268,8 +268,8 @@ mod tests {
         let cache = cache(&clock).await;
         let token = NewKeyToken::generate(KeyScope::Call).unwrap();
         // The text of an own key as an imported one, and an imported text as an own hash.
-        cache.insert_record(record(&token.id, keyed_foreign_hash(cache.pepper(), &token.text)));
-        cache.insert_record(record("other", hash_token(cache.pepper(), "sk-old")));
+        cache.insert(record(&token.id, keyed_foreign_hash(cache.pepper(), &token.text)));
+        cache.insert(record("other", hash_token(cache.pepper(), "sk-old")));
         assert!(cache.find(&token.text, &KnownKey::default()).await.is_err());
         assert!(cache.find("sk-old", &KnownKey::default()).await.is_err());
     }

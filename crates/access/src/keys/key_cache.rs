@@ -350,7 +350,7 @@ impl KeyCache {
         }
     }
 
-    fn insert(&self, record: KeyRecord) -> Arc<ApiKey> {
+    pub(super) fn insert(&self, record: KeyRecord) -> Arc<ApiKey> {
         let _alone = self.insert_lock.lock();
         let known = self.keys.pin();
         let old = known.get(&record.id);
@@ -389,11 +389,6 @@ impl KeyCache {
         }
         self.changes.fetch_add(1, Ordering::Release);
         key
-    }
-
-    #[cfg(test)]
-    pub(super) fn insert_record(&self, record: KeyRecord) {
-        self.insert(record);
     }
 
     async fn look_up(&self, id: &str) -> Result<Arc<ApiKey>, ApiError> {

@@ -34,6 +34,7 @@ mod faults;
 mod idempotency;
 mod image_replies;
 mod images;
+mod imports;
 mod key_headers;
 mod key_objects;
 mod key_scopes;

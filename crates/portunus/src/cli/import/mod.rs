@@ -6,6 +6,7 @@ mod channels;
 mod litellm;
 mod litellm_database;
 mod litellm_notes;
+mod litellm_values;
 mod one_api;
 mod plan;
 mod plan_names;
