@@ -22,6 +22,8 @@ on_both!(
     keys_from_before_scopes_make_calls,
     an_admin_key_ends_and_keeps_its_scope,
     bounds_of_a_key_are_kept_and_edited,
+    a_hash_is_replaced_only_as_long_as_it_is_stored,
+    spending_from_before_a_key_counts_like_that_of_calls,
 );
 
 async fn any_key_is_stored_completely(database: Arc<TestDatabase>) {
@@ -222,5 +224,61 @@ async fn bounds_of_a_key_are_kept_and_edited(database: Arc<TestDatabase>) {
     let free = KeyRecord { bounds: store::KeyBounds::default(), changed: Micros::new(9), ..bound };
     assert!(store.update_key(&free).await.unwrap());
     assert_eq!(store.key(&free.id).await.unwrap(), Some(free));
+    store.close().await;
+}
+
+async fn a_hash_is_replaced_only_as_long_as_it_is_stored(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    let rehash = async |old: &[u8], new: &[u8]| {
+        let mut change = store.begin_change().await.unwrap();
+        let changed = change.rehash_key(&key.id, old, new, Micros::new(9)).await.unwrap();
+        change.commit_unaudited().await.unwrap();
+        changed
+    };
+    assert!(rehash(&key.hash, b"new").await);
+    assert!(!rehash(&key.hash, b"newer").await);
+    let found = store.key(&key.id).await.unwrap().unwrap();
+    assert_eq!(found.hash, b"new");
+    assert!(found.changed > key.changed, "other nodes must find it");
+    store.close().await;
+}
+
+async fn spending_from_before_a_key_counts_like_that_of_calls(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let account = account("ada");
+    store.add_account(&account).await.unwrap();
+    let key = KeyRecord { cap: Some(Money::from_nanos(10)), ..key(&account.id) };
+    let spent = |word: &str, cost: i64| ledger::LedgerEntry {
+        request_id: format!("imported-{word}").into(),
+        key_id: key.id.as_str().into(),
+        account_id: account.id.as_str().into(),
+        model: "imported".into(),
+        lane: "imported/other".into(),
+        price_version: "imported".into(),
+        attempts: 1,
+        status: 200,
+        cost: Money::from_nanos(cost),
+        held: Some(Money::from_nanos(cost)),
+        ..ledger::LedgerEntry::default()
+    };
+    let mut change = store.begin_change().await.unwrap();
+    change.add_key(&key).await.unwrap();
+    change.add_opening_spend(&[spent("a", 3), spent("b", 4)]).await.unwrap();
+    change.commit_unaudited().await.unwrap();
+    let found = store.key(&key.id).await.unwrap().unwrap();
+    assert_eq!((found.spent, found.last_used), (Money::from_nanos(7), None));
+    assert_eq!(store.account_spending(&account.id).await.unwrap().0, Money::from_nanos(7));
+    let (checks, calls) = store.verify().await.unwrap();
+    assert_eq!(calls, 2);
+    for check in checks {
+        assert_eq!(check.violations, Vec::<String>::new(), "{}", check.law);
+    }
+    // Without the key nothing is stored.
+    let mut change = store.begin_change().await.unwrap();
+    let stray = ledger::LedgerEntry { key_id: id().into(), ..spent("c", 1) };
+    assert!(change.add_opening_spend(&[stray]).await.is_err());
+    drop(change);
+    assert_eq!(store.verify().await.unwrap().1, 2);
     store.close().await;
 }
