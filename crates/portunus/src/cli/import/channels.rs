@@ -184,9 +184,12 @@ fn add_channel(
         ));
     }
     let mapping = row.object("model_mapping");
-    for key in
-        keys.into_iter().map(Some).chain((known.auth == AuthScheme::None).then_some(None)).take(100)
-    {
+    // A server of one's own may need no key.
+    let keys: Vec<Option<String>> = match keys.is_empty() {
+        true => vec![None],
+        false => keys.into_iter().map(Some).collect(),
+    };
+    for key in keys {
         let provider = provider_name(name, &config.providers);
         let _ = writeln!(config.text, "[providers.{}]\nlike = \"{like}\"", toml_quoted(&provider));
         match &base {

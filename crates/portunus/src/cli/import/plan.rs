@@ -332,7 +332,7 @@ impl<'a> Planner<'a> {
             }
         }
         if let Some(budget) = limits.budget {
-            let now = self.admin.clock.now();
+            let now = self.admin.now();
             let (_, spent) = store.account_spent_in(owner_id, budget.period, now).await?;
             return Ok(fits(spent, spend.iter().map(|spend| spend.current).sum(), budget.limit));
         }

@@ -136,11 +136,24 @@ async fn keys_of_litellm_go_on_with_what_was_left_of_their_budgets() {
     let add = async |text: &str, alias: &str, columns: &str, values: &str| {
         database.add_key(text, alias, columns, values).await;
     };
-    add("sk-personal-0001", "personal", "user_id, max_budget, spend, aliases", "'u1', 0.0035, 0.001, '{\"a\": \"b\"}'").await;
+    add(
+        "sk-personal-0001",
+        "personal",
+        "user_id, max_budget, spend, aliases",
+        "'u1', 0.0035, 0.001, '{\"a\": \"b\"}'",
+    )
+    .await;
     add("sk-budgeted-0002", "budgeted", "user_id, budget_id, spend", "'u1', 'b1', 0.0005").await;
-    add("sk-team-0003", "of the team", "user_id, team_id, spend, models", "'u1', 't1', 4, ARRAY['all-team-models']").await;
+    add(
+        "sk-team-0003",
+        "of the team",
+        "user_id, team_id, spend, models",
+        "'u1', 't1', 4, ARRAY['all-team-models']",
+    )
+    .await;
     add("sk-blocked-0004", "blocked", "user_id, blocked", "'u1', true").await;
-    add("sk-expired-0005", "expired", "user_id, expires", "'u1', now() - interval '1 minute'").await;
+    add("sk-expired-0005", "expired", "user_id, expires", "'u1', now() - interval '1 minute'")
+        .await;
     add("sk-closed-0006", "of a closed team", "team_id", "'t2'").await;
     add("sk-nobody-0007", "of nobody", "spend", "0.25").await;
     add("sk-reset-0008", "reset", "team_id, spend", "'t3', 1").await;
@@ -150,8 +163,12 @@ async fn keys_of_litellm_go_on_with_what_was_left_of_their_budgets() {
     add("sk-overspent-0012", "overspent", "user_id, max_budget, spend", "'u2', 1, 1.5").await;
     let new = sha256("sk-budgeted-0002");
     let old = sha256("sk-rotated-0013");
-    database.execute(format!("INSERT INTO \"LiteLLM_DeprecatedVerificationToken\" VALUES \
-        ('1', '{old}', '{new}', now() + interval '1 hour')")).await;
+    database
+        .execute(format!(
+            "INSERT INTO \"LiteLLM_DeprecatedVerificationToken\" VALUES \
+        ('1', '{old}', '{new}', now() + interval '1 hour')"
+        ))
+        .await;
 
     let mut gateway = GatewayProcess::start(&flat_config().await);
     let url = database.url();
@@ -164,8 +181,17 @@ async fn keys_of_litellm_go_on_with_what_was_left_of_their_budgets() {
     }
     let planned = lines(&planned);
     for word in [
-        "key `personal`: aliases", "soft_budget", "`blocked`: it is blocked", "member `ghost`", "house-model",
-        "organisation `Acme`", "sessions", "`admin only`", "`of nobody`", "u1 in t1", "passwords",
+        "key `personal`: aliases",
+        "soft_budget",
+        "`blocked`: it is blocked",
+        "member `ghost`",
+        "house-model",
+        "organisation `Acme`",
+        "sessions",
+        "`admin only`",
+        "`of nobody`",
+        "u1 in t1",
+        "passwords",
     ] {
         assert!(has_note(&planned, word), "{word}: {planned:#?}");
     }
@@ -180,7 +206,10 @@ async fn keys_of_litellm_go_on_with_what_was_left_of_their_budgets() {
     assert_eq!((&told["name"], &told["spent_usd"]), (&json!("personal"), &json!("0.001000000")));
     assert_eq!(call(&gateway, "sk-personal-0001", "flat").await.0, 200);
     assert_eq!(call(&gateway, "sk-personal-0001", "flat").await.0, 200);
-    assert_eq!(call(&gateway, "sk-personal-0001", "flat").await, (429, "insufficient_quota".to_owned()));
+    assert_eq!(
+        call(&gateway, "sk-personal-0001", "flat").await,
+        (429, "insufficient_quota".to_owned())
+    );
     // Its text is known now, and the plain hash is replaced.
     let form = soon(Duration::from_secs(60), || async {
         (stored_form(&gateway, "personal").await == 2).then_some(())

@@ -104,7 +104,9 @@ async fn tokens_of_one_api_go_on_with_what_was_left_of_their_quota() {
     assert_eq!(audit_lines(&gateway), before, "a dry run makes nothing");
     let planned = lines(&planned);
     assert_eq!(result(&planned, "key", "limited")["result"], "to be made");
-    for word in ["group `vip` with the ratio 0.5", "`disabled`", "passwords", "2 channels", "e-mail"] {
+    for word in
+        ["group `vip` with the ratio 0.5", "`disabled`", "passwords", "2 channels", "e-mail"]
+    {
         assert!(has_note(&planned, word) || word == "2 channels", "{word}: {planned:#?}");
     }
     let made = gateway.run(&import);
@@ -120,7 +122,10 @@ async fn tokens_of_one_api_go_on_with_what_was_left_of_their_quota() {
     let key = token('A', 1);
     let told = described(&gateway, &key).await;
     assert_eq!(told["name"], "limited");
-    assert_eq!((&told["cap_usd"], &told["spent_usd"]), (&json!("0.003000000"), &json!("0.001000000")));
+    assert_eq!(
+        (&told["cap_usd"], &told["spent_usd"]),
+        (&json!("0.003000000"), &json!("0.001000000"))
+    );
     assert_eq!(call(&gateway, &key, "flat").await.0, 200);
     assert_eq!(call(&gateway, &key, "flat").await.0, 200);
     assert_eq!(call(&gateway, &key, "flat").await, (429, "insufficient_quota".to_owned()));
