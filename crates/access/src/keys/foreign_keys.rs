@@ -226,7 +226,8 @@ mod tests {
         for wrong in ["sk-old ", "sk-OLD", "sk-sk-old", "", "sk-", "imported"] {
             assert!(!find(wrong).await, "{wrong}");
         }
-        let [rehash] = &cache.take_rehashes()[..] else { panic!("one key was used") };
+        let rehashes = cache.take_rehashes();
+        let [rehash] = &rehashes[..] else { panic!("one key was used") };
         assert_eq!((rehash.key_id.as_str(), &rehash.plain), ("imported", &own.hash));
         own.hash = rehash.keyed.clone();
         cache.insert(own.clone());

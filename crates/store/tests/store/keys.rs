@@ -258,6 +258,7 @@ async fn spending_from_before_a_key_counts_like_that_of_calls(database: Arc<Test
         price_version: "imported".into(),
         attempts: 1,
         status: 200,
+        outcome: ledger::CallOutcome::Done,
         cost: Money::from_nanos(cost),
         held: Some(Money::from_nanos(cost)),
         ..ledger::LedgerEntry::default()

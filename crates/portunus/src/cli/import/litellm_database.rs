@@ -184,7 +184,8 @@ impl LitellmReader<'_> {
     }
 
     fn read_people(&mut self) {
-        for row in &self.tables.users {
+        let tables = self.tables;
+        for row in &tables.users {
             let Some(id) = row.text("user_id").filter(|id| id != MASTER_USER) else { continue };
             let email = row.text("user_email");
             let names: Vec<String> = [row.text("user_alias"), email.clone(), Some(id.clone())]
@@ -226,7 +227,8 @@ impl LitellmReader<'_> {
     }
 
     fn read_teams(&mut self) {
-        for row in &self.tables.teams {
+        let tables = self.tables;
+        for row in &tables.teams {
             let Some(id) = row.text("team_id").filter(|id| id != DASHBOARD_TEAM) else { continue };
             let name = row.text("team_alias").unwrap_or_else(|| id.clone());
             let said = format!("team `{name}`");
@@ -250,7 +252,7 @@ impl LitellmReader<'_> {
             };
             let mut models = self.models(row);
             if let Some(organization) =
-                row.text("organization_id").and_then(|id| self.tables.organizations.get(&id))
+                row.text("organization_id").and_then(|id| tables.organizations.get(&id))
             {
                 if models.is_empty() {
                     models = self.models(organization);
@@ -279,16 +281,18 @@ impl LitellmReader<'_> {
     }
 
     fn organization_terms(&mut self, organization: &SourceRow) -> Option<SourceTerms> {
-        let budget = organization.text("budget_id").and_then(|id| self.tables.budgets.get(&id))?;
+        let tables = self.tables;
+        let budget = organization.text("budget_id").and_then(|id| tables.budgets.get(&id))?;
         let name = organization.text("organization_alias").unwrap_or_default();
         self.limits(&format!("organisation `{name}`"), organization, Some(budget))
             .map(|row| row.terms)
     }
 
     fn read_keys(&mut self) {
+        let tables = self.tables;
         let mut sessions = 0_u64;
         let mut direct: BTreeSet<String> = BTreeSet::new();
-        for row in &self.tables.keys {
+        for row in &tables.keys {
             let Some(token) = row.text("token") else { continue };
             if row.text("team_id").as_deref() == Some(DASHBOARD_TEAM) {
                 sessions += 1;
@@ -332,7 +336,7 @@ impl LitellmReader<'_> {
                 ],
                 &mut self.data.notes,
             );
-            let budget = row.text("budget_id").and_then(|id| self.tables.budgets.get(&id));
+            let budget = row.text("budget_id").and_then(|id| tables.budgets.get(&id));
             let Some(RowLimits { terms, limits }) = self.limits(&said, row, budget) else {
                 continue;
             };
@@ -383,10 +387,11 @@ impl LitellmReader<'_> {
 
     /// Adds a team for the keys that belong to an organisation itself.
     fn add_organization_team(&mut self, id: &str) {
-        let Some(row) = self.tables.organizations.get(id) else { return };
+        let tables = self.tables;
+        let Some(row) = tables.organizations.get(id) else { return };
         let name = row.text("organization_alias").unwrap_or_else(|| id.to_owned());
         let terms = self.organization_terms(row).unwrap_or_default();
-        let seats = self.tables.organization_seats.iter();
+        let seats = tables.organization_seats.iter();
         let seats = seats.filter(|seat| seat.text("organization_id").as_deref() == Some(id));
         let members = seats.filter_map(|seat| {
             let role = match seat.text("user_role").as_deref() {
@@ -412,7 +417,8 @@ impl LitellmReader<'_> {
     }
 
     fn note_organizations(&mut self) {
-        for row in self.tables.organizations.values() {
+        let tables = self.tables;
+        for row in tables.organizations.values() {
             let name = row.text("organization_alias").unwrap_or_default();
             self.note(format!(
                 "organisation `{name}`: accounts here have no organisations above teams; its members and its \

@@ -25,8 +25,8 @@ impl TakenNames {
     /// Takes the first of these names as a username, changed as far as it must be.
     pub(super) fn username(&mut self, names: &[String], email: Option<&str>) -> String {
         let local = email.and_then(|email| email.split('@').next()).map(str::to_owned);
-        let candidates = names.iter().cloned().chain(local).map(|name| plain_username(&name));
-        let good = candidates.into_iter().find(|name| username_error(name).is_none());
+        let mut candidates = names.iter().cloned().chain(local).map(|name| plain_username(&name));
+        let good = candidates.find(|name| username_error(name).is_none());
         self.numbered(&good.unwrap_or_else(|| "imported".to_owned()), "-")
     }
 
