@@ -45,9 +45,14 @@ const SMTP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Checks `[mail]`. The URL may hold a password, so no error repeats it.
 pub(super) fn mailer(raw: RawMail) -> Result<Mailer, FieldError> {
     let RawMail { url, from } = raw;
-    let smtp = AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|_| {
-        let why = "not an address; write for instance \"smtp://127.0.0.1:25\" or \
-                   \"smtps://user:password@mail.example.com\"";
+    let smtp = AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|e| {
+        let why = if e.is_tls() {
+            "mail over TLS needs the root certificates of the machine, and it has none: install its \
+             package of them (often `ca-certificates`)"
+        } else {
+            "not an address; write for instance \"smtp://127.0.0.1:25\" or \
+             \"smtps://user:password@mail.example.com\""
+        };
         FieldError::new("mail.url", why)
     })?;
     let from: Mailbox = from.parse().map_err(|_| {

@@ -22,6 +22,7 @@ pub(super) async fn check(common: &CommonArgs, args: &CheckArgs) -> anyhow::Resu
     if let Err(why) = config.outbound.check_certificates() {
         config.warnings.push(format!("no provider can be reached by https: {why}"));
     }
+    config.warnings.extend(config.outbound.certificate_notice().map(str::to_owned));
     let mut warnings = config.warnings.clone();
     let mut failures = Vec::new();
     if !args.offline {

@@ -3,6 +3,7 @@
 mod account_terms;
 mod agents;
 mod archive;
+mod artefacts;
 mod audit;
 mod backup;
 mod check;
@@ -28,6 +29,7 @@ mod welcome;
 pub(crate) use logs::report_dropped as report_dropped_logs;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,9 +42,12 @@ use crate::listeners::PassedSockets;
 use crate::process_limits;
 use serve::ServeOptions;
 
+/// Version, commit and date. `build.rs` finds the last two.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PORTUNUS_BUILD"), ")");
+
 /// A model gateway: one key, four request formats, every model, exact money.
 #[derive(Debug, Parser)]
-#[command(name = "portunus", version, max_term_width = 100)]
+#[command(name = "portunus", version = VERSION, max_term_width = 100)]
 struct CliArguments {
     #[command(flatten)]
     common: CommonArgs,
@@ -125,6 +130,18 @@ enum CliCommand {
     Backup(backup::BackupArgs),
     /// Restore the database from a backup; no gateway may run on it
     Restore(backup::RestoreArgs),
+    /// Print the JSON Schema of the configuration file, for editors
+    Schema,
+    /// Print the completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages
+    Man {
+        /// Folder for one page per command; without it the main page is printed
+        folder: Option<PathBuf>,
+    },
 }
 
 /// Time that the end of the process waits for threads that work for it.
@@ -197,6 +214,9 @@ async fn run(
         CliCommand::Import(command) => import::run(&common, command).await,
         CliCommand::Backup(args) => backup::back_up(&common, &args).await,
         CliCommand::Restore(args) => backup::restore(&common, &args).await,
+        CliCommand::Schema => artefacts::print_schema(),
+        CliCommand::Completions { shell } => artefacts::print_completions(shell),
+        CliCommand::Man { folder } => artefacts::write_manual(folder.as_deref()),
         CliCommand::Migrate(args) => migrate::migrate(&common, &args).await,
     }
 }

@@ -69,6 +69,9 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    if let Some(notice) = config.outbound.certificate_notice() {
+        tracing::warn!("{notice}");
+    }
     let metrics = match config.metrics_address {
         Some(address) => Some(
             passed

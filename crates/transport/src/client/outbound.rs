@@ -122,6 +122,12 @@ impl Outbound {
         })
     }
 
+    /// Returns a notice for the operator of a machine without root certificates, on which the list
+    /// that is part of the program is used.
+    pub fn certificate_notice(&self) -> Option<&'static str> {
+        self.verifier.built_in_notice()
+    }
+
     /// Returns the TLS settings without ALPN protocols.
     pub fn tls(&self) -> ClientConfig {
         self.tls.clone()
