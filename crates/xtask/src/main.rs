@@ -70,12 +70,8 @@ enum Command {
         #[arg(long, requires = "accept")]
         translations: bool,
     },
-    /// Build the binary to hand out, with the functions that run side by side
-    Dist {
-        /// The cargo profile; `release` is built in a third of the time
-        #[arg(long, default_value = "dist")]
-        profile: String,
-    },
+    /// Build the programs to hand out and everything to install them from
+    Dist(dist::DistArgs),
     /// Run the ledger tests for a long time: crashes, load and full disks
     Soak {
         /// Duration in minutes
@@ -108,8 +104,8 @@ fn main() -> Result<ExitCode> {
             bench::instructions::run(&profile, accept)?;
             true
         }
-        Command::Dist { profile } => {
-            println!("built {}", dist::build_profile(&profile)?.display());
+        Command::Dist(args) => {
+            dist::run(args)?;
             true
         }
         Command::Soak { minutes, seed, year } => {

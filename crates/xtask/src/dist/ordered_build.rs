@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: the binary to hand out, with the functions that run side by side.
+//! The binary to hand out, with the functions that run side by side.
 //!
 //! The memory of a quiet gateway is mostly its code. The kernel maps 64 KiB around each instruction that
 //! is executed first, so that functions that are scattered over the file make most of it resident.
@@ -19,8 +19,8 @@ use crate::tools::{self, cargo};
 use crate::workspace;
 
 /// Names inside the folder of the second link.
-const LINK_INPUTS: &str = "inputs.tar";
-const FUNCTION_ORDER: &str = "function_order.txt";
+pub(super) const LINK_INPUTS: &str = "inputs.tar";
+pub(super) const FUNCTION_ORDER: &str = "function_order.txt";
 const LINKED: &str = "portunus";
 
 /// Builds the binary to hand out. Returns its path. A binary that is newer than its objects is kept.
@@ -28,27 +28,41 @@ pub(crate) fn build() -> Result<PathBuf> {
     build_profile("dist")
 }
 
-/// Builds the binary of a profile in the same way.
+/// Builds the binary of a profile for this system in the same way.
 pub(crate) fn build_profile(profile: &str) -> Result<PathBuf> {
     let plain = workspace::target().join(profile).join("portunus");
-    let Some(linker) = linker()? else {
+    let build = ["rustc", "--profile", profile, "-p", "portunus", "--bin", "portunus"];
+    let mut build = cargo(&build);
+    if linker()?.is_none() {
         println!("no linker that orders functions is known for this system");
-        tools::run(&mut cargo(&["build", "--profile", profile, "-p", "portunus"]))?;
+        tools::run(&mut build)?;
         return Ok(plain);
-    };
+    }
     let folder = workspace::target().join(format!("{profile}-ordered"));
     fs::create_dir_all(&folder)?;
     let inputs = folder.join(LINK_INPUTS);
-    let build = ["rustc", "--profile", profile, "-p", "portunus", "--bin", "portunus", "--", "-C"];
-    tools::run(cargo(&build).arg(format!("link-arg=-Wl,--reproduce={}", inputs.display())))?;
+    build.args(["--", "-C"]).arg(format!("link-arg=-Wl,--reproduce={}", inputs.display()));
+    tools::run(&mut build)?;
+    order(&plain, &folder, None)
+}
+
+/// Links the binary again from the inputs of its first link, which are in the folder
+/// ([`LINK_INPUTS`]). Without a known order of the functions, they are counted.
+pub(super) fn order(plain: &Path, folder: &Path, known: Option<&Path>) -> Result<PathBuf> {
+    let linker = linker()?.context("no linker that orders functions is known for this system")?;
     let ordered = folder.join(LINKED);
-    if is_newer(&ordered, &plain) {
+    if let Some(known) = known {
+        let text = fs::read_to_string(known).with_context(|| format!("reading {}", known.display()))?;
+        link(&linker, folder, &text.lines().map(str::to_owned).collect::<Vec<_>>())?;
+        return Ok(ordered);
+    }
+    if is_newer(&ordered, plain) {
         return Ok(ordered);
     }
     println!("counting which functions run; this takes about two minutes");
-    let functions = instructions::executed_functions(&plain)?;
+    let functions = instructions::executed_functions(plain)?;
     println!("{} functions run in a start and in calls", functions.len());
-    link(&linker, &folder, &functions)?;
+    link(&linker, folder, &functions)?;
     Ok(ordered)
 }
 
@@ -82,7 +96,7 @@ fn link(linker: &Path, folder: &Path, functions: &[String]) -> Result<()> {
 }
 
 /// Returns the linker that rustc itself uses on this system, if it can order functions.
-fn linker() -> Result<Option<PathBuf>> {
+pub(super) fn linker() -> Result<Option<PathBuf>> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")) {
         return Ok(None);
     }

@@ -1,0 +1,208 @@
+//! `cargo xtask dist`: everything to install Portunus from, in `target/dist/packages`.
+//!
+//! Packages are made from static binaries. Their bytes depend on the binaries and the commit only, so that
+//! anybody can make them again and compare. A build repeats the order of functions of an earlier one
+//! with `--function-order`.
+
+mod archive;
+mod architecture;
+mod commit;
+mod contents;
+mod deb;
+mod oci;
+mod ordered_build;
+mod rpm;
+mod sbom;
+mod signature;
+mod static_build;
+mod wrappers;
+
+pub(crate) use archive::sha256;
+pub(crate) use architecture::Architecture;
+pub(crate) use ordered_build::{build, build_profile};
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::workspace;
+use archive::{FileTree, PackedFile, gzip, tar};
+use commit::SourceCommit;
+use signature::PackageSigner;
+
+/// Version of the packages.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Name of the list of checksums, as `sha256sum --check` reads it.
+pub(crate) const CHECKSUMS: &str = "SHA256SUMS";
+
+/// Compression of packages, from 1 to 9.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackageLevel(pub(crate) u32);
+
+/// Options of `cargo xtask dist`.
+#[derive(Args)]
+pub(crate) struct DistArgs {
+    /// The cargo profile; `release` is built in a third of the time
+    #[arg(long, default_value = "dist")]
+    profile: String,
+    /// Only build the program for this machine, without packages
+    #[arg(long)]
+    program_only: bool,
+    /// Package this static program instead of building one; once per architecture
+    #[arg(long, value_name = "ARCH=FILE", value_parser = parse_binary)]
+    binary: Vec<(Architecture, PathBuf)>,
+    /// Sign every file with this secret key of minisign
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
+    /// Address where the archives will be; makes the formula for Homebrew
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// Link functions in the order of this file, which an earlier build wrote
+    #[arg(long, value_name = "FILE")]
+    function_order: Option<PathBuf>,
+    /// Folder for the packages
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// Packages of one architecture in the making.
+struct PackageJob<'a> {
+    architecture: Architecture,
+    epoch: u64,
+    level: u32,
+    binary: &'a [u8],
+}
+
+/// Binaries and options of the packages.
+pub(crate) struct PackageOptions {
+    /// Static program of each architecture.
+    pub(crate) binaries: Vec<(Architecture, PathBuf)>,
+    /// Secret key of minisign.
+    pub(crate) sign: Option<PathBuf>,
+    /// Address where the archives will be.
+    pub(crate) base_url: Option<String>,
+    /// Compression.
+    pub(crate) level: PackageLevel,
+}
+
+/// Files by their name.
+pub(crate) type PackageFiles = BTreeMap<String, Vec<u8>>;
+
+/// Runs the command.
+pub(crate) fn run(args: DistArgs) -> Result<()> {
+    let DistArgs { profile, program_only, binary, sign, base_url, function_order, output } = args;
+    if program_only {
+        println!("built {}", build_profile(&profile)?.display());
+        return Ok(());
+    }
+    let mut binaries = binary;
+    let mut orders = Vec::new();
+    if binaries.is_empty() {
+        let commit = SourceCommit::read()?;
+        for architecture in Architecture::ALL {
+            let order = function_order.as_deref();
+            if let Some(built) = static_build::build(architecture, &profile, &commit, order)? {
+                orders.extend(built.function_order.map(|file| (architecture, file)));
+                binaries.push((architecture, built.program));
+            }
+        }
+    }
+    ensure!(!binaries.is_empty(), "no program can be built here: the lines above name what is missing");
+    let options = PackageOptions { binaries, sign, base_url, level: PackageLevel(9) };
+    let mut files = make_packages(&options)?;
+    for (architecture, file) in orders {
+        files.insert(format!("function-order-{}.txt", architecture.machine()), fs::read(file)?);
+    }
+    let folder = output.unwrap_or_else(|| workspace::target().join("dist/packages"));
+    write_packages(&folder, &files)?;
+    for (name, bytes) in &files {
+        println!("{:>12} {}", bytes.len(), folder.join(name).display());
+    }
+    Ok(())
+}
+
+/// Writes all packages to an empty folder.
+pub(crate) fn write_packages(folder: &Path, files: &PackageFiles) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder)?;
+    for (name, bytes) in files {
+        fs::write(folder.join(name), bytes)?;
+    }
+    Ok(())
+}
+
+/// Makes all packages.
+pub(crate) fn make_packages(options: &PackageOptions) -> Result<PackageFiles> {
+    let PackageOptions { binaries, sign, base_url, level } = options;
+    let commit = SourceCommit::read()?;
+    // Manual pages and completions are printed by a program that this machine can run.
+    let own = Architecture::of_this_machine();
+    let program = binaries.iter().find(|(architecture, _)| Some(*architecture) == own);
+    let (_, program) = program.context("a program for this machine must be among the binaries")?;
+    let common = contents::common_files(program)?;
+    let mut files = PackageFiles::new();
+    let mut read = Vec::new();
+    for (architecture, path) in binaries {
+        let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        let job = PackageJob {
+            architecture: *architecture,
+            epoch: commit.epoch,
+            level: level.0,
+            binary: &bytes,
+        };
+        files.extend(packages_of(&job, &common)?);
+        read.push((*architecture, bytes));
+    }
+    files.insert(format!("portunus-{VERSION}-oci.tar"), oci::image(&read, &commit, *level)?);
+    files.insert(format!("portunus-{VERSION}.cdx.json"), sbom::write(&commit)?);
+    files.extend(wrappers::packages(&read, commit.epoch, level.0)?);
+    files.insert(
+        format!("portunus-{VERSION}.tgz"),
+        gzip(&tar(&contents::folder("deploy/helm/portunus")?, "portunus/", commit.epoch)?, level.0)?,
+    );
+    if let Some(url) = base_url {
+        files.insert("portunus.rb".to_owned(), wrappers::formula(url, &files)?);
+    } else {
+        println!("no formula for Homebrew is made: --base-url is not given");
+    }
+    let sums = files.iter().map(|(name, bytes)| format!("{}  {name}\n", sha256(bytes)));
+    files.insert(CHECKSUMS.to_owned(), sums.collect::<String>().into_bytes());
+    if let Some(key) = sign {
+        let signer = PackageSigner::read(key)?;
+        let signatures: Result<Vec<_>> = files
+            .iter()
+            .map(|(name, bytes)| Ok((format!("{name}.minisig"), signer.sign(name, bytes)?.into_bytes())))
+            .collect();
+        files.extend(signatures?);
+        println!("signed with the key {}", signer.public_key());
+    }
+    Ok(files)
+}
+
+/// Makes the archive and the packages of one architecture.
+fn packages_of(job: &PackageJob<'_>, common: &FileTree) -> Result<PackageFiles> {
+    let mut tree = common.clone();
+    tree.insert("usr/bin/portunus".to_owned(), PackedFile::program(job.binary));
+    let (machine, debian) = (job.architecture.machine(), job.architecture.debian());
+    let name = format!("portunus-{VERSION}-linux-{machine}");
+    let archive = gzip(&tar(&tree, &format!("{name}/"), job.epoch)?, job.level)?;
+    Ok(PackageFiles::from([
+        (format!("{name}.tar.gz"), archive),
+        (format!("portunus_{VERSION}_{debian}.deb"), deb::package(job, &tree)?),
+        (format!("portunus-{VERSION}-1.{machine}.rpm"), rpm::package(job, &tree)?),
+    ]))
+}
+
+/// Reads `x86_64=path`.
+fn parse_binary(text: &str) -> Result<(Architecture, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("write x86_64=FILE or aarch64=FILE")?;
+    let architecture = Architecture::ALL.into_iter().find(|one| one.machine() == name);
+    let architecture = architecture.ok_or_else(|| format!("`{name}` is neither x86_64 nor aarch64"))?;
+    Ok((architecture, PathBuf::from(path)))
+}

@@ -1,0 +1,54 @@
+//! RPM packages.
+
+use anyhow::{Context, Result};
+use rpm::{BuildConfig, CompressionWithLevel, Dependency, FileOptions, PackageBuilder, Scriptlet};
+
+use super::archive::{FileTree, PackedFile};
+use super::contents::{CONFIG_FILES, read};
+use super::{PackageJob, VERSION};
+
+/// Writes the package of one architecture.
+pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>> {
+    let script = |path: &str| -> Result<Scriptlet> {
+        let text = String::from_utf8(read(path)?).with_context(|| format!("{path} is no text"))?;
+        Ok(Scriptlet::new(text))
+    };
+    let config = BuildConfig::default()
+        .compression(CompressionWithLevel::Gzip(job.level))
+        .source_date(u32::try_from(job.epoch)?);
+    let mut builder = PackageBuilder::new(
+        "portunus",
+        VERSION,
+        "Apache-2.0",
+        job.architecture.machine(),
+        "Model gateway: one key, four request formats, every model, exact money",
+    );
+    builder
+        .using_config(config)
+        .release("1")
+        .build_host("portunus")
+        .requires(Dependency::any("shadow-utils"))
+        .recommends(Dependency::any("ca-certificates"))
+        .post_install_script(script("deploy/package/after-install.sh")?)
+        .pre_uninstall_script(script("deploy/package/before-remove.sh")?)
+        .post_uninstall_script(script("deploy/package/after-remove.sh")?);
+    for (path, file) in files {
+        let PackedFile { mode, bytes, .. } = file;
+        let place = format!("/{path}");
+        match bytes {
+            None => builder.with_dir_entry(
+                FileOptions::dir(place).permissions(u16::try_from(*mode)?),
+            )?,
+            Some(bytes) => {
+                let options = FileOptions::new(place).permissions(u16::try_from(*mode)?);
+                let is_config = CONFIG_FILES.contains(&path.as_str());
+                let options = if is_config { options.config().noreplace() } else { options };
+                builder.with_file_contents(bytes.as_slice(), options)?
+            }
+        };
+    }
+    let package = builder.build().context("writing the RPM package")?;
+    let mut bytes = Vec::new();
+    package.write(&mut bytes)?;
+    Ok(bytes)
+}
