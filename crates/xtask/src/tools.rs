@@ -176,6 +176,33 @@ pub(crate) fn cargo_deny() -> Result<PathBuf> {
     Ok(ours)
 }
 
+/// Returns a program written in Go, built once under `target`.
+pub(crate) fn go_tool(name: &str, package: &str, version: &str) -> Result<PathBuf> {
+    if let Some(built) = built_go_tool(name, version) {
+        return Ok(built);
+    }
+    if find("go").is_none() {
+        apt("golang-go")?;
+    }
+    println!("building {name} {version}, once");
+    let folder = workspace::target().join("tools").join(format!("{name}-{version}"));
+    let mut install = Command::new("go");
+    install.args(["install", &format!("{package}@{version}")]);
+    // The program has the last part of its package as name.
+    let own_name = package.rsplit('/').next().unwrap_or(package);
+    run(install.env("GOBIN", &folder).env("GOFLAGS", "-trimpath"))?;
+    if own_name != name {
+        fs::rename(folder.join(own_name), folder.join(name))?;
+    }
+    built_go_tool(name, version).with_context(|| format!("go built no {name}"))
+}
+
+/// Returns a program written in Go that was built before.
+pub(crate) fn built_go_tool(name: &str, version: &str) -> Option<PathBuf> {
+    let path = workspace::target().join("tools").join(format!("{name}-{version}")).join(name);
+    path.is_file().then_some(path)
+}
+
 /// Returns a Python with the packages of a requirements file, kept under `target` until the file
 /// changes.
 pub(crate) fn python(name: &str, requirements: &Path) -> Result<PathBuf> {

@@ -9,6 +9,7 @@ mod linear;
 mod metrics;
 pub(crate) mod node;
 mod openapi;
+mod package;
 pub(crate) mod postgres;
 mod versions;
 
@@ -57,6 +58,10 @@ pub(crate) enum Step {
     Openapi,
     /// Alert rules, dashboard and metrics, read by Prometheus' own checker
     Metrics,
+    /// Packages, image, units and compose file: made twice, installed and started
+    Package,
+    /// The Helm chart, read by Helm; only when asked for by name
+    Chart,
     /// The official clients against a running gateway
     E2e,
     /// The console in a real browser, with real mail and a real identity provider
@@ -69,9 +74,9 @@ pub(crate) enum Step {
 
 impl Step {
     /// Returns true if the step runs by default. Heavy steps run only by name: real agents, the
-    /// optimised build of the whole gateway, and the build of an earlier version.
+    /// optimised build of the whole gateway, the build of Helm, and that of an earlier version.
     fn runs_by_default(self) -> bool {
-        !matches!(self, Self::Agents | Self::Instructions | Self::Versions)
+        !matches!(self, Self::Agents | Self::Instructions | Self::Chart | Self::Versions)
     }
 }
 
@@ -143,6 +148,8 @@ fn run_step(step: Step) -> Result<()> {
         Step::Nodes => postgres::run_nodes(),
         Step::Openapi => openapi::run(),
         Step::Metrics => metrics::run(),
+        Step::Package => package::run(),
+        Step::Chart => package::run_chart(),
         Step::E2e => e2e::run(),
         Step::Browser => browser::run(),
         Step::Agents => agents::run(),
