@@ -53,9 +53,9 @@ impl Descriptions {
 
 /// Replaces the name of an entry by `*`.
 fn any_name(head: &str) -> String {
-    let named = NAMED_TABLES.iter().find(|table| {
-        head.strip_prefix(**table).is_some_and(|rest| rest.starts_with('.'))
-    });
+    let named = NAMED_TABLES
+        .iter()
+        .find(|table| head.strip_prefix(**table).is_some_and(|rest| rest.starts_with('.')));
     named.map_or_else(|| head.to_owned(), |table| format!("{table}.*"))
 }
 
@@ -67,7 +67,8 @@ fn key_and_comment(line: &str) -> Option<(&str, Option<&str>)> {
     if key.is_empty() || !key.chars().all(is_key) {
         return None;
     }
-    let comment = value.split_once("  #").or_else(|| value.split_once(" # ")).map(|(_, c)| c.trim());
+    let comment =
+        value.split_once("  #").or_else(|| value.split_once(" # ")).map(|(_, c)| c.trim());
     Some((key, comment.filter(|comment| !comment.is_empty())))
 }
 

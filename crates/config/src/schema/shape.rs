@@ -3,7 +3,9 @@
 
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
 use std::cell::Cell;
 use std::fmt;
 
@@ -153,7 +155,11 @@ impl<'de> Deserializer<'de> for ShapeProbe<'_> {
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ProbeEnd> {
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, ProbeEnd> {
         self.deserialize_seq(visitor)
     }
 

@@ -32,7 +32,9 @@ impl SourceCommit {
             .as_deref()
             .and_then(|line| line.split_once(' '))
             .map_or((String::new(), None), |(id, time)| (id.to_owned(), time.parse().ok()));
-        if !id.is_empty() && git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty()) {
+        if !id.is_empty()
+            && git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty())
+        {
             id.push_str("-modified");
         }
         let epoch = set.transpose()?.or(time).unwrap_or(NO_COMMIT_EPOCH);
@@ -42,7 +44,8 @@ impl SourceCommit {
 }
 
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).current_dir(workspace::root()).output().ok()?;
+    let output =
+        Command::new("git").args(arguments).current_dir(workspace::root()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }

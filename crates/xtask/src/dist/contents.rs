@@ -11,7 +11,8 @@ use crate::process::TempFolder;
 use crate::workspace;
 
 /// Paths that belong to the administrator: an upgrade keeps a changed one.
-pub(super) const CONFIG_FILES: [&str; 2] = ["etc/portunus/portunus.toml", "etc/portunus/portunus.env"];
+pub(super) const CONFIG_FILES: [&str; 2] =
+    ["etc/portunus/portunus.toml", "etc/portunus/portunus.env"];
 
 /// Folder of the data. Packages create it, and never remove it.
 pub(super) const DATA_FOLDER: &str = "var/lib/portunus";

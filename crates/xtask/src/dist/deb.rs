@@ -32,9 +32,11 @@ pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>>
     let control = gzip(&tar(&control, "./", job.epoch)?, job.level)?;
     let data = gzip(&tar(files, "./", job.epoch)?, job.level)?;
     let mut package = b"!<arch>\n".to_vec();
-    for (name, bytes) in
-        [("debian-binary", b"2.0\n".as_slice()), ("control.tar.gz", &control), ("data.tar.gz", &data)]
-    {
+    for (name, bytes) in [
+        ("debian-binary", b"2.0\n".as_slice()),
+        ("control.tar.gz", &control),
+        ("data.tar.gz", &data),
+    ] {
         append(&mut package, name, bytes, job.epoch)?;
     }
     Ok(package)

@@ -4,8 +4,8 @@
 //! anybody can make them again and compare. A build repeats the order of functions of an earlier one
 //! with `--function-order`.
 
-mod archive;
 mod architecture;
+mod archive;
 mod commit;
 mod contents;
 mod deb;
@@ -17,8 +17,8 @@ mod signature;
 mod static_build;
 mod wrappers;
 
-pub(crate) use archive::sha256;
 pub(crate) use architecture::Architecture;
+pub(crate) use archive::sha256;
 pub(crate) use ordered_build::{build, build_profile};
 
 use std::collections::BTreeMap;
@@ -111,7 +111,10 @@ pub(crate) fn run(args: DistArgs) -> Result<()> {
             }
         }
     }
-    ensure!(!binaries.is_empty(), "no program can be built here: the lines above name what is missing");
+    ensure!(
+        !binaries.is_empty(),
+        "no program can be built here: the lines above name what is missing"
+    );
     let options = PackageOptions { binaries, sign, base_url, level: PackageLevel(9) };
     let mut files = make_packages(&options)?;
     for (architecture, file) in orders {
@@ -164,7 +167,10 @@ pub(crate) fn make_packages(options: &PackageOptions) -> Result<PackageFiles> {
     files.extend(wrappers::packages(&read, commit.epoch, level.0)?);
     files.insert(
         format!("portunus-{VERSION}.tgz"),
-        gzip(&tar(&contents::folder("deploy/helm/portunus")?, "portunus/", commit.epoch)?, level.0)?,
+        gzip(
+            &tar(&contents::folder("deploy/helm/portunus")?, "portunus/", commit.epoch)?,
+            level.0,
+        )?,
     );
     if let Some(url) = base_url {
         files.insert("portunus.rb".to_owned(), wrappers::formula(url, &files)?);
@@ -177,7 +183,9 @@ pub(crate) fn make_packages(options: &PackageOptions) -> Result<PackageFiles> {
         let signer = PackageSigner::read(key)?;
         let signatures: Result<Vec<_>> = files
             .iter()
-            .map(|(name, bytes)| Ok((format!("{name}.minisig"), signer.sign(name, bytes)?.into_bytes())))
+            .map(|(name, bytes)| {
+                Ok((format!("{name}.minisig"), signer.sign(name, bytes)?.into_bytes()))
+            })
             .collect();
         files.extend(signatures?);
         println!("signed with the key {}", signer.public_key());
@@ -203,6 +211,7 @@ fn packages_of(job: &PackageJob<'_>, common: &FileTree) -> Result<PackageFiles> 
 fn parse_binary(text: &str) -> Result<(Architecture, PathBuf), String> {
     let (name, path) = text.split_once('=').ok_or("write x86_64=FILE or aarch64=FILE")?;
     let architecture = Architecture::ALL.into_iter().find(|one| one.machine() == name);
-    let architecture = architecture.ok_or_else(|| format!("`{name}` is neither x86_64 nor aarch64"))?;
+    let architecture =
+        architecture.ok_or_else(|| format!("`{name}` is neither x86_64 nor aarch64"))?;
     Ok((architecture, PathBuf::from(path)))
 }

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::archive::{FileTree, PackedFile, gzip, sha256, tar};
 use super::architecture::Architecture;
+use super::archive::{FileTree, PackedFile, gzip, sha256, tar};
 use super::commit::SourceCommit;
 use super::{PackageLevel, VERSION};
 

@@ -52,7 +52,8 @@ pub(super) fn order(plain: &Path, folder: &Path, known: Option<&Path>) -> Result
     let linker = linker()?.context("no linker that orders functions is known for this system")?;
     let ordered = folder.join(LINKED);
     if let Some(known) = known {
-        let text = fs::read_to_string(known).with_context(|| format!("reading {}", known.display()))?;
+        let text =
+            fs::read_to_string(known).with_context(|| format!("reading {}", known.display()))?;
         link(&linker, folder, &text.lines().map(str::to_owned).collect::<Vec<_>>())?;
         return Ok(ordered);
     }

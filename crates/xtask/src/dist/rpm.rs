@@ -36,9 +36,8 @@ pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>>
         let PackedFile { mode, bytes, .. } = file;
         let place = format!("/{path}");
         match bytes {
-            None => builder.with_dir_entry(
-                FileOptions::dir(place).permissions(u16::try_from(*mode)?),
-            )?,
+            None => builder
+                .with_dir_entry(FileOptions::dir(place).permissions(u16::try_from(*mode)?))?,
             Some(bytes) => {
                 let options = FileOptions::new(place).permissions(u16::try_from(*mode)?);
                 let is_config = CONFIG_FILES.contains(&path.as_str());

@@ -73,7 +73,8 @@ pub(super) fn write(commit: &SourceCommit) -> Result<Vec<u8>> {
     let output = command.output()?;
     ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     let metadata: CargoMetadata = serde_json::from_slice(&output.stdout)?;
-    let lock: LockFile = toml::from_str(&fs::read_to_string(workspace::root().join("Cargo.lock"))?)?;
+    let lock: LockFile =
+        toml::from_str(&fs::read_to_string(workspace::root().join("Cargo.lock"))?)?;
     Ok(serde_json::to_vec_pretty(&document(&metadata, &lock, commit)?)?)
 }
 

@@ -19,7 +19,8 @@ pub(super) struct PackageSigner {
 impl PackageSigner {
     /// Reads the key of a file that `minisign -G` wrote.
     pub(super) fn read(file: &Path) -> Result<Self> {
-        let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        let text =
+            fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
         let about = || format!("{} is not a secret key of minisign", file.display());
         let boxed = SecretKeyBox::from_string(&text).with_context(about)?;
         let secret = match std::env::var(PASSWORD_VARIABLE).ok() {

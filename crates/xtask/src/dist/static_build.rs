@@ -88,9 +88,8 @@ fn set_environment(
         flags.push(format!("--remap-path-prefix={}={to}", from.display()));
     }
     // C code has paths too, in `__FILE__`.
-    let c_flags = prefixes
-        .map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display()))
-        .join(" ");
+    let c_flags =
+        prefixes.map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display())).join(" ");
     // This form of the variable allows spaces in paths.
     build
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
@@ -111,7 +110,8 @@ fn cargo_home() -> Result<PathBuf> {
 
 /// Installs the standard library of a target if rustup can.
 fn ensure_target(target: &str) -> Result<()> {
-    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output()?;
+    let output =
+        Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output()?;
     let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if output.status.success() && Path::new(&folder).is_dir() {
         return Ok(());
@@ -121,8 +121,10 @@ fn ensure_target(target: &str) -> Result<()> {
     }
     let added = tools::run(Command::new("rustup").args(["target", "add", target]));
     added.with_context(|| {
-        format!("rustc has no standard library for {target}; run `rustup target add {target}` where \
-                 static.rust-lang.org can be reached")
+        format!(
+            "rustc has no standard library for {target}; run `rustup target add {target}` where \
+                 static.rust-lang.org can be reached"
+        )
     })
 }
 

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 
-use super::archive::{PackedFile, gzip, sha256, tar};
 use super::architecture::Architecture;
+use super::archive::{PackedFile, gzip, sha256, tar};
 use super::contents::{folder, read};
 use super::{PackageFiles, VERSION};
 

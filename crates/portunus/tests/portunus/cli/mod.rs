@@ -2,6 +2,7 @@
 
 mod agents;
 mod archive;
+mod artefacts;
 mod audit;
 mod backup;
 mod cloud_identity;

@@ -108,7 +108,9 @@ fn check_pod(objects: &[Value]) -> Result<()> {
     let lame_duck = number(container, "/lifecycle/preStop/sleep/seconds").unwrap_or_default();
     let grace = number(pod, "/terminationGracePeriodSeconds").unwrap_or_default();
     ensure!(lame_duck == 5 && grace >= 2 * lame_duck + 600, "{lame_duck} s, {grace} s");
-    ensure!(container.pointer("/securityContext/readOnlyRootFilesystem") == Some(&Value::from(true)));
+    ensure!(
+        container.pointer("/securityContext/readOnlyRootFilesystem") == Some(&Value::from(true))
+    );
     ensure!(pod.pointer("/securityContext/runAsNonRoot") == Some(&Value::from(true)));
     // Secrets are references, never values.
     let variables = container.pointer("/env").and_then(Value::as_array).context("no variables")?;

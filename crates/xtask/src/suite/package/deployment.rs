@@ -42,8 +42,9 @@ fn units(scratch: &Path) -> Result<()> {
     fs::write(&unit, format!("{before}ExecStart=/bin/true\n{after}"))?;
     let socket = folder.join("portunus.socket");
     fs::copy(source("systemd/portunus.socket"), &socket)?;
-    let verified =
-        succeed(Command::new("systemd-analyze").args(["verify", "--man=no"]).args([&unit, &socket]))?;
+    let verified = succeed(
+        Command::new("systemd-analyze").args(["verify", "--man=no"]).args([&unit, &socket]),
+    )?;
     let said = String::from_utf8_lossy(&verified.stderr).into_owned();
     ensure!(!said.contains("portunus"), "systemd complains: {said}");
     let threshold = format!("--threshold={MAX_EXPOSURE}");
@@ -99,7 +100,15 @@ fn nginx(scratch: &Path) -> Result<()> {
     let file = folder.join("nginx.conf");
     fs::write(&file, text)?;
     let pid = format!("pid {}/nginx.pid; error_log stderr;", folder.display());
-    succeed(Command::new(nginx).arg("-t").arg("-p").arg(&folder).arg("-c").arg(&file).args(["-g", &pid]))?;
+    succeed(
+        Command::new(nginx)
+            .arg("-t")
+            .arg("-p")
+            .arg(&folder)
+            .arg("-c")
+            .arg(&file)
+            .args(["-g", &pid]),
+    )?;
     Ok(())
 }
 

@@ -45,7 +45,8 @@ fn archive(scratch: &Path, package: &Path) -> Result<()> {
         ("usr/share/portunus/portunus.schema.json", "\"first_byte\""),
         ("usr/lib/systemd/system/portunus.service", "Type=notify"),
     ] {
-        let text = fs::read_to_string(folder.join(file)).with_context(|| format!("reading {file}"))?;
+        let text =
+            fs::read_to_string(folder.join(file)).with_context(|| format!("reading {file}"))?;
         // Manual pages write a hyphen as `\-`.
         ensure!(text.replace('\\', "").contains(word), "{file} lacks `{word}`");
     }
@@ -113,7 +114,10 @@ fn has_rights(root: &Path) -> Result<()> {
     ensure!(data.mode() & 0o777 == 0o700 && data.uid() != 0, "the data folder is open to others");
     let secrets = fs::metadata(root.join("etc/portunus/portunus.env"))?;
     ensure!(secrets.mode() & 0o777 == 0o640, "secrets are readable by others");
-    ensure!(secrets.uid() == 0 && secrets.gid() == data.gid(), "the service cannot read its secrets");
+    ensure!(
+        secrets.uid() == 0 && secrets.gid() == data.gid(),
+        "the service cannot read its secrets"
+    );
     fs::write(root.join("var/lib/portunus/ledger"), "money")?;
     Ok(())
 }
@@ -141,7 +145,8 @@ fn rpm(scratch: &Path, package: &Path) -> Result<()> {
     let said = String::from_utf8_lossy(&checked.stdout).into_owned();
     ensure!(said.contains("digests OK"), "{said}");
     let query = |flag: &str| -> Result<String> {
-        let output = succeed(Command::new("rpm").args(["-qp", "--nosignature", flag]).arg(package))?;
+        let output =
+            succeed(Command::new("rpm").args(["-qp", "--nosignature", flag]).arg(package))?;
         Ok(String::from_utf8(output.stdout)?)
     };
     let config = query("--configfiles")?;
@@ -170,7 +175,8 @@ fn npm(scratch: &Path, package: &Path) -> Result<()> {
     }
     let folder = scratch.join("npm");
     fs::create_dir_all(&folder)?;
-    let install = ["install", "--offline", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
+    let install =
+        ["install", "--offline", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
     succeed(Command::new("npm").args(install).arg(&folder).arg(package))?;
     tells_version(&mut Command::new(folder.join("node_modules/.bin/portunus")))?;
     let mut absent = Command::new(folder.join("node_modules/.bin/portunus"));

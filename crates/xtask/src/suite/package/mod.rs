@@ -25,7 +25,10 @@ use crate::workspace;
 
 /// Runs the step.
 pub(super) fn run() -> Result<()> {
-    ensure!(tools::is_root(), "this step installs packages and enters their folders: run it as root");
+    ensure!(
+        tools::is_root(),
+        "this step installs packages and enters their folders: run it as root"
+    );
     let scratch = TempFolder::new("packages")?;
     let scratch = scratch.path();
     let binary = static_binary(scratch)?;
