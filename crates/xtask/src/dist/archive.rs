@@ -80,7 +80,7 @@ pub(super) fn gzip(bytes: &[u8], level: u32) -> Result<Vec<u8>> {
 }
 
 /// Returns the SHA-256 in hexadecimal digits.
-pub(super) fn sha256(bytes: &[u8]) -> String {
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

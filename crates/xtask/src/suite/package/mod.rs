@@ -158,7 +158,7 @@ fn sums_and_signatures(folder: &Path, files: &PackageFiles, public: &PublicKey) 
             minisign::verify(public, &signature, Cursor::new(bytes), true, false, false)
         };
         verify(bytes).with_context(|| format!("the signature of {name}"))?;
-        ensure!(verify(&[bytes, &b"x"[..]].concat()).is_err(), "a changed {name} passes");
+        ensure!(verify(b"another file").is_err(), "another file passes for {name}");
         signed += 1;
     }
     println!("{signed} files are signed");
