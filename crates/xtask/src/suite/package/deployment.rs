@@ -63,11 +63,8 @@ fn compose(scratch: &Path) -> Result<()> {
         fs::copy(entry.path(), folder.join(entry.file_name()))?;
     }
     let example = fs::read_to_string(folder.join(".env.example"))?;
-    let filled = example.lines().map(|line| match line.strip_suffix('=') {
-        Some(name) if !line.starts_with('#') => format!("{name}=filled\n"),
-        _ => format!("{line}\n"),
-    });
-    fs::write(folder.join(".env"), filled.collect::<String>())?;
+    let text = fs::read_to_string(folder.join("compose.yaml"))?;
+    fs::write(folder.join("compose.yaml"), filled(&text, &example)?)?;
     let (package, version) = COMPOSE_CHECKER;
     let checker = go_tool("compose-check", package, version)?;
     let mut read = Command::new(checker);
@@ -86,6 +83,26 @@ fn compose(scratch: &Path) -> Result<()> {
         ensure!(is_known, "the gateway does not read {name} of the compose file");
     }
     Ok(())
+}
+
+/// Replaces variables as Docker Compose does: `${NAME:-default}` by the default, and `${NAME:?message}`,
+/// which must be in the example of `.env`, by a word.
+fn filled(text: &str, example: &str) -> Result<String> {
+    let mut parts = text.split("${");
+    let mut done = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (variable, rest) = part.split_once('}').context("a variable without its end")?;
+        if let Some((_, default)) = variable.split_once(":-") {
+            done.push_str(default);
+        } else {
+            let (name, _) = variable.split_once(":?").context("a variable without a default")?;
+            let is_shown = example.lines().any(|line| line.split('=').next() == Some(name));
+            ensure!(is_shown, ".env.example lacks {name}");
+            done.push_str("filled");
+        }
+        done.push_str(rest);
+    }
+    Ok(done)
 }
 
 /// Lets nginx read its configuration. The nodes have no addresses here.
