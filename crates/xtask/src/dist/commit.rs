@@ -26,7 +26,7 @@ impl SourceCommit {
     /// Asks git. Sources without git have no commit.
     pub(super) fn read() -> Result<Self> {
         let set = std::env::var("SOURCE_DATE_EPOCH").ok().filter(|text| !text.is_empty());
-        let set = set.map(|text| text.parse().context("SOURCE_DATE_EPOCH is not a number"));
+        let set = set.map(|text| text.parse::<u64>().context("SOURCE_DATE_EPOCH is not a number"));
         let found = git(&["log", "-1", "--format=%H %ct"]);
         let (mut id, time) = found
             .as_deref()

@@ -34,8 +34,8 @@ pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>>
     let mut package = b"!<arch>\n".to_vec();
     for (name, bytes) in [
         ("debian-binary", b"2.0\n".as_slice()),
-        ("control.tar.gz", &control),
-        ("data.tar.gz", &data),
+        ("control.tar.gz", control.as_slice()),
+        ("data.tar.gz", data.as_slice()),
     ] {
         append(&mut package, name, bytes, job.epoch)?;
     }

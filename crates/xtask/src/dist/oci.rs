@@ -144,7 +144,7 @@ fn root_certificates() -> String {
     let mut text = String::new();
     for certificate in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
         text.push_str("-----BEGIN CERTIFICATE-----\n");
-        let encoded = STANDARD.encode(certificate.as_ref());
+        let encoded = STANDARD.encode(certificate);
         let mut rest = encoded.as_str();
         while let Some((line, more)) = rest.split_at_checked(64) {
             text.push_str(line);

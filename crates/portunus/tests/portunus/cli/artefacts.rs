@@ -81,7 +81,8 @@ fn the_build_finds_its_commit_in_variables_archives_and_git() {
     std::fs::remove_dir_all(project.join(".git")).unwrap();
     assert!(run(&[]).0.starts_with(first.get(..12).unwrap()));
 
-    let named = [("PORTUNUS_COMMIT", "0123456789abcdef-modified"), ("PORTUNUS_COMMIT_DATE", "2026-11-18")];
+    let named =
+        [("PORTUNUS_COMMIT", "0123456789abcdef-modified"), ("PORTUNUS_COMMIT_DATE", "2026-11-18")];
     assert_eq!(run(&named).0, "0123456789ab-modified, 2026-11-18");
 }
 
