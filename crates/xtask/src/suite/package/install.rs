@@ -13,11 +13,15 @@ use crate::tools::{self, apt, find};
 /// Path of the configuration in a root.
 const CONFIG: &str = "etc/portunus/portunus.toml";
 
-/// Installs every package.
+/// Installs the archive and the packages of distributions.
 pub(super) fn run(scratch: &Path, packages: &Path) -> Result<()> {
     archive(scratch, &packages.join(format!("portunus-{VERSION}-linux-x86_64.tar.gz")))?;
     deb(scratch, &packages.join(format!("portunus_{VERSION}_amd64.deb")))?;
-    rpm(scratch, &packages.join(format!("portunus-{VERSION}-1.x86_64.rpm")))?;
+    rpm(scratch, &packages.join(format!("portunus-{VERSION}-1.x86_64.rpm")))
+}
+
+/// Installs the packages of npm and PyPI.
+pub(super) fn run_wrappers(scratch: &Path, packages: &Path) -> Result<()> {
     npm(scratch, &packages.join(format!("portunus-gateway-{VERSION}.tgz")))?;
     pypi(scratch, &packages.join(format!("portunus_gateway-{VERSION}.tar.gz")))
 }

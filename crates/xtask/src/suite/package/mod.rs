@@ -32,7 +32,8 @@ pub(super) fn run() -> Result<()> {
     let scratch = TempFolder::new("packages")?;
     let scratch = scratch.path();
     let binary = static_binary(scratch)?;
-    made_twice(scratch, &binary)?;
+    let small = scratch.join("small");
+    dist::write_packages(&small, &made_twice(scratch, &binary)?)?;
 
     let key = scratch.join("secret.key");
     let public = write_key(&key)?;
@@ -47,6 +48,7 @@ pub(super) fn run() -> Result<()> {
     dist::write_packages(&folder, &files)?;
     sums_and_signatures(&folder, &files, &public)?;
     install::run(scratch, &folder)?;
+    install::run_wrappers(scratch, &small)?;
     image::run(scratch, &folder.join(format!("portunus-{VERSION}-oci.tar")))?;
     deployment::run(scratch)?;
     match chart::found_helm() {
@@ -73,9 +75,9 @@ fn static_binary(scratch: &Path) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Makes the packages of both architectures twice, and compares. A script stands for the programs,
-/// because it is small.
-fn made_twice(scratch: &Path, binary: &Path) -> Result<()> {
+/// Makes the packages of both architectures twice, compares them and returns them. A script that starts
+/// the program stands for it, because it is small.
+fn made_twice(scratch: &Path, binary: &Path) -> Result<PackageFiles> {
     let script = scratch.join("stand-in");
     fs::write(&script, format!("#!/bin/sh\nexec '{}' \"$@\"\n", binary.display()))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
@@ -103,7 +105,7 @@ fn made_twice(scratch: &Path, binary: &Path) -> Result<()> {
     ensure!(!formula.contains('@'), "words are left in the formula: {formula}");
     check_sbom(&file(&first, &format!("portunus-{VERSION}.cdx.json"))?)?;
     println!("{} files, the same in two runs", first.len());
-    Ok(())
+    Ok(first)
 }
 
 /// Returns the bytes of a made file.
