@@ -76,7 +76,7 @@ fn describe(commit: &str, date: Option<&str>) -> String {
         text.push_str(mark);
     }
     if let Some(date) = date {
-        text.push_str(", ");
+        text.push(' ');
         text.push_str(date.trim());
     }
     text

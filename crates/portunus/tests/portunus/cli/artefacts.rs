@@ -14,7 +14,7 @@ fn the_version_names_the_build() {
     let version = env!("CARGO_PKG_VERSION");
     let build = text.trim().strip_prefix(&format!("portunus {version} ("));
     let build = build.and_then(|rest| rest.strip_suffix(')')).unwrap_or_else(|| panic!("{text}"));
-    let is_commit = build.split(['-', ',']).next().unwrap().len() == 12;
+    let is_commit = build.split(['-', ' ']).next().unwrap().len() == 12;
     assert!(is_commit || build == "unknown commit", "{text}");
 }
 
@@ -83,7 +83,7 @@ fn the_build_finds_its_commit_in_variables_archives_and_git() {
 
     let named =
         [("PORTUNUS_COMMIT", "0123456789abcdef-modified"), ("PORTUNUS_COMMIT_DATE", "2026-11-18")];
-    assert_eq!(run(&named).0, "0123456789ab-modified, 2026-11-18");
+    assert_eq!(run(&named).0, "0123456789ab-modified 2026-11-18");
 }
 
 #[test]
