@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::raw::RawConfig;
 use descriptions::Descriptions;
-use shape::{PathStep, ValueShape};
+use shape::{SchemaStep, ValueShape};
 
 /// Dialect of the schema that editors support (Taplo, Even Better TOML, VS Code).
 const DIALECT: &str = "http://json-schema.org/draft-07/schema#";
@@ -34,27 +34,27 @@ pub fn json_schema() -> Value {
     Value::Object(schema)
 }
 
-fn value_schema(path: &mut Vec<PathStep>, described: &Descriptions) -> Value {
+fn value_schema(path: &mut Vec<SchemaStep>, described: &Descriptions) -> Value {
     let shape = shape::at::<RawConfig>(path);
     let mut schema = match shape {
         _ if path.len() > MAX_DEPTH => json!({}),
         ValueShape::Table(keys) => {
             let mut properties = Map::new();
             for key in keys {
-                path.push(PathStep::Key(key));
+                path.push(SchemaStep::Key(key));
                 properties.insert((*key).to_owned(), value_schema(path, described));
                 path.pop();
             }
             json!({ "type": "object", "additionalProperties": false, "properties": properties })
         }
         ValueShape::Entries => {
-            path.push(PathStep::AnyKey);
+            path.push(SchemaStep::AnyKey);
             let entry = value_schema(path, described);
             path.pop();
             json!({ "type": "object", "additionalProperties": entry })
         }
         ValueShape::List => {
-            path.push(PathStep::Item);
+            path.push(SchemaStep::Item);
             let item = value_schema(path, described);
             path.pop();
             json!({ "type": "array", "items": item })
@@ -78,17 +78,17 @@ fn value_schema(path: &mut Vec<PathStep>, described: &Descriptions) -> Value {
 }
 
 /// Returns a path as it is written in errors, with `*` for any name.
-fn dotted(path: &[PathStep]) -> String {
+fn dotted(path: &[SchemaStep]) -> String {
     let steps = path.iter().map(|step| match step {
-        PathStep::Key(key) => *key,
-        PathStep::AnyKey => "*",
-        PathStep::Item => "[]",
+        SchemaStep::Key(key) => *key,
+        SchemaStep::AnyKey => "*",
+        SchemaStep::Item => "[]",
     });
     steps.collect::<Vec<_>>().join(".")
 }
 
 /// Returns the schema of a value with several forms. Everything is allowed where none is listed.
-fn forms(path: &[PathStep]) -> Value {
+fn forms(path: &[SchemaStep]) -> Value {
     let secret = json!({ "$ref": "#/definitions/secret" });
     let words = json!({ "$ref": "#/definitions/words" });
     match dotted(path).as_str() {

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// A step from a value to one inside of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PathStep {
+pub(super) enum SchemaStep {
     /// A key of a table.
     Key(&'static str),
     /// The entry of any name.
@@ -44,7 +44,7 @@ pub(super) enum ValueShape {
 }
 
 /// Returns the shape of the value at a path in a type.
-pub(super) fn at<'de, T: Deserialize<'de>>(path: &[PathStep]) -> ValueShape {
+pub(super) fn at<'de, T: Deserialize<'de>>(path: &[SchemaStep]) -> ValueShape {
     let found = Cell::new(ValueShape::SeveralForms);
     // The probe always ends with an error: it has no values.
     let _ended = T::deserialize(ShapeProbe { path, found: &found });
@@ -54,7 +54,7 @@ pub(super) fn at<'de, T: Deserialize<'de>>(path: &[PathStep]) -> ValueShape {
 /// Deserializer that follows a path and remembers the shape at its end.
 #[derive(Clone, Copy)]
 struct ShapeProbe<'a> {
-    path: &'a [PathStep],
+    path: &'a [SchemaStep],
     found: &'a Cell<ValueShape>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> ShapeProbe<'a> {
         Err(ProbeEnd)
     }
 
-    fn next(self) -> Option<(PathStep, Self)> {
+    fn next(self) -> Option<(SchemaStep, Self)> {
         let (step, path) = self.path.split_first()?;
         Some((*step, Self { path, ..self }))
     }
@@ -132,7 +132,7 @@ impl<'de> Deserializer<'de> for ShapeProbe<'_> {
         visitor: V,
     ) -> Result<V::Value, ProbeEnd> {
         match self.next() {
-            Some((PathStep::Key(key), inside)) => {
+            Some((SchemaStep::Key(key), inside)) => {
                 visitor.visit_map(OneEntry { key: Some(key), inside })
             }
             _ => self.end(ValueShape::Table(fields)),
@@ -141,7 +141,7 @@ impl<'de> Deserializer<'de> for ShapeProbe<'_> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProbeEnd> {
         match self.next() {
-            Some((PathStep::AnyKey, inside)) => {
+            Some((SchemaStep::AnyKey, inside)) => {
                 visitor.visit_map(OneEntry { key: Some("name"), inside })
             }
             _ => self.end(ValueShape::Entries),
@@ -150,7 +150,7 @@ impl<'de> Deserializer<'de> for ShapeProbe<'_> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ProbeEnd> {
         match self.next() {
-            Some((PathStep::Item, inside)) => visitor.visit_seq(inside),
+            Some((SchemaStep::Item, inside)) => visitor.visit_seq(inside),
             _ => self.end(ValueShape::List),
         }
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::json;
 
-use crate::dist;
+use crate::dist::ordered_build;
 use crate::gateway::Server;
 use crate::process::Signal;
 use crate::tools::{self, cargo};
@@ -208,7 +208,7 @@ struct Figures {
 /// Runs all measurements. Returns true if no figure exceeds its limit.
 pub(crate) fn run(quick: bool, rivals: bool, write: bool) -> Result<bool> {
     println!("building the gateway to hand out; the first time this takes a quarter of an hour");
-    let built_gateway = dist::build()?;
+    let built_gateway = ordered_build::build()?;
     let hyper = ["build", "--profile", "dist", "-p", "xtask", "--example", "hyper_proxy"];
     tools::run(&mut cargo(&hyper))?;
     let run_length = if quick {

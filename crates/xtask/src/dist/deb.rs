@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 
 use super::archive::{FileTree, PackedFile, gzip, tar};
 use super::contents::{CONFIG_FILES, read};
-use super::{PackageJob, VERSION};
+use super::package::{PackageJob, VERSION};
 
 /// Writes the package of one architecture.
 pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>> {

@@ -10,7 +10,8 @@ mod commit;
 mod contents;
 mod deb;
 mod oci;
-mod ordered_build;
+pub(crate) mod ordered_build;
+mod package;
 mod rpm;
 mod sbom;
 mod signature;
@@ -19,9 +20,8 @@ mod wrappers;
 
 pub(crate) use architecture::Architecture;
 pub(crate) use archive::sha256;
-pub(crate) use ordered_build::{build, build_profile};
+pub(crate) use package::{PackageFiles, PackageLevel, VERSION};
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,17 +31,11 @@ use clap::Args;
 use crate::workspace;
 use archive::{FileTree, PackedFile, gzip, tar};
 use commit::SourceCommit;
+use package::PackageJob;
 use signature::PackageSigner;
-
-/// Version of the packages.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Name of the list of checksums, as `sha256sum --check` reads it.
 pub(crate) const CHECKSUMS: &str = "SHA256SUMS";
-
-/// Compression of packages, from 1 to 9.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PackageLevel(pub(crate) u32);
 
 /// Options of `cargo xtask dist`.
 #[derive(Args)]
@@ -69,14 +63,6 @@ pub(crate) struct DistArgs {
     output: Option<PathBuf>,
 }
 
-/// Packages of one architecture in the making.
-struct PackageJob<'a> {
-    architecture: Architecture,
-    epoch: u64,
-    level: u32,
-    binary: &'a [u8],
-}
-
 /// Binaries and options of the packages.
 pub(crate) struct PackageOptions {
     /// Static program of each architecture.
@@ -89,14 +75,11 @@ pub(crate) struct PackageOptions {
     pub(crate) level: PackageLevel,
 }
 
-/// Files by their name.
-pub(crate) type PackageFiles = BTreeMap<String, Vec<u8>>;
-
 /// Runs the command.
 pub(crate) fn run(args: DistArgs) -> Result<()> {
     let DistArgs { profile, program_only, binary, sign, base_url, function_order, output } = args;
     if program_only {
-        println!("built {}", build_profile(&profile)?.display());
+        println!("built {}", ordered_build::build_profile(&profile)?.display());
         return Ok(());
     }
     let mut binaries = binary;

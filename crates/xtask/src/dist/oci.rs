@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::architecture::Architecture;
 use super::archive::{FileTree, PackedFile, gzip, sha256, tar};
 use super::commit::SourceCommit;
-use super::{PackageLevel, VERSION};
+use super::package::{PackageLevel, VERSION};
 
 /// User of the image. The number is that of other images without root.
 const USER: u64 = 65_532;

@@ -5,7 +5,7 @@ use rpm::{BuildConfig, CompressionWithLevel, Dependency, FileOptions, PackageBui
 
 use super::archive::{FileTree, PackedFile};
 use super::contents::{CONFIG_FILES, read};
-use super::{PackageJob, VERSION};
+use super::package::{PackageJob, VERSION};
 
 /// Writes the package of one architecture.
 pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>> {

@@ -9,8 +9,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::architecture::Architecture;
+use super::archive;
 use super::commit::SourceCommit;
-use super::{VERSION, archive};
+use super::package::VERSION;
 use crate::tools::cargo;
 use crate::workspace;
 

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::architecture::Architecture;
 use super::archive::{PackedFile, gzip, sha256, tar};
 use super::contents::{folder, read};
-use super::{PackageFiles, VERSION};
+use super::package::{PackageFiles, VERSION};
 
 /// Makes the package for npm and the one for PyPI.
 pub(super) fn packages(

@@ -25,7 +25,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::usage;
-use crate::dist;
+use crate::dist::ordered_build;
 use crate::gateway::{Binary, Server, free_address};
 use crate::http::{self, Client};
 use crate::process::{ChildServer, Signal, TempFolder};
@@ -146,7 +146,7 @@ pub(crate) fn check() -> Result<()> {
 
 fn measure(profile: &str) -> Result<InstructionBudget> {
     let path = if profile == HANDED_OUT_PROFILE {
-        dist::build()?
+        ordered_build::build()?
     } else {
         tools::run(&mut cargo(&["build", "--profile", profile, "-p", "portunus"]))?;
         workspace::target().join(profile).join("portunus")

@@ -21,7 +21,7 @@ use super::report::{self, FigureRow, Goal};
 use super::targets::CorePair;
 use super::usage::{self, ProcessorTimes};
 use super::{PROBES, Probe, milliseconds};
-use crate::dist;
+use crate::dist::ordered_build;
 use crate::gateway::{Binary, Server, free_address};
 use crate::http;
 use crate::process::{Signal, TempFolder};
@@ -77,7 +77,7 @@ struct KeyedGateway {
 
 /// Runs all measurements. Returns true if no figure exceeds its limit.
 pub(crate) fn run(quick: bool) -> Result<bool> {
-    let binary = dist::build()?;
+    let binary = ordered_build::build()?;
     let time = Duration::from_secs(if quick { 1 } else { 5 });
     let files = raise_file_limit()?;
     let stage = ScaleStage::set(binary)?;
