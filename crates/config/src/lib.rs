@@ -65,7 +65,9 @@ pub use overlay::{CheckMode, ConfigIssues, MergedConfig};
 pub use providers::{DEMO_PROVIDER, OWN_OBJECTS, SHARED_OBJECTS, default_auth};
 pub use raw::RawAuth;
 pub use retention::{ArchivePlace, RetentionSettings};
-pub use routes::{CredentialSlot, LaneCalls, LaneHealth, LaneOrder, LiveLane, Route, RoutesByModel};
+pub use routes::{
+    CredentialSlot, LaneCalls, LaneHealth, LaneOrder, LiveLane, Route, RoutesByModel,
+};
 pub use schema::json_schema;
 pub use sections::SectionDigests;
 pub use stored::{CredentialIssue, StoredAuth, StoredEntries, StoredModel, StoredProvider};

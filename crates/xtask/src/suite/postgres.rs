@@ -106,8 +106,17 @@ pub(super) fn run_nodes() -> Result<()> {
         tests.env("PORTUNUS_TEST_NGINX", &nginx);
         tools::run(tests.args(arguments))
     };
-    let tested = test(&["--test", "portunus", "--", "nodes::", "shared_limits::", "tasks::", "balancer::", "imports::"])
-        .and_then(|()| test(&["--test", "statements"]));
+    let tested = test(&[
+        "--test",
+        "portunus",
+        "--",
+        "nodes::",
+        "shared_limits::",
+        "tasks::",
+        "balancer::",
+        "imports::",
+    ])
+    .and_then(|()| test(&["--test", "statements"]));
     postgres.end(tested)
 }
 
