@@ -60,7 +60,7 @@ async fn a_lost_folder_locks_nothing_and_the_provider_is_not_asked_for_more_than
         ("spent", usize::try_from(spent / PRICE).unwrap()),
         ("served", served),
     ]);
-    db.close().await.unwrap();
+    drop(db);
     cluster.stop();
     cluster.verify();
 }
