@@ -164,11 +164,11 @@ impl BackupReader {
 
     fn take_number(&mut self, bytes: usize) -> Result<usize, BackupError> {
         let digits = self.take(bytes)?;
-        Ok(digits.into_iter().fold(0, |number, digit| number << 8 | usize::from(digit)))
+        Ok(digits.into_iter().fold(0, |number, digit| (number << 8) | usize::from(digit)))
     }
 
     /// Returns the next part; `None` at the end, whose checksum is right.
-    pub(super) fn next(&mut self) -> Result<Option<BackupPart>, BackupError> {
+    pub(super) fn next_part(&mut self) -> Result<Option<BackupPart>, BackupError> {
         match self.take(1)?.first() {
             Some(&SECTION) => {
                 let length = self.take_number(2)?;
@@ -200,7 +200,7 @@ impl BackupReader {
     ) -> Result<Vec<(String, Vec<u8>)>, BackupError> {
         let mut reader = Self::open(path)?;
         let mut sections: Vec<(String, Vec<u8>)> = Vec::new();
-        while let Some(part) = reader.next()? {
+        while let Some(part) = reader.next_part()? {
             match (part, sections.last_mut()) {
                 (BackupPart::Section(name), _) => sections.push((name, Vec::new())),
                 (BackupPart::Piece(bytes), Some((name, content))) => {

@@ -123,7 +123,7 @@ impl RestoredFile {
         }
         let mut file = File::options().write(true).create_new(true).open(part)?;
         let (mut backup, mut is_database) = (BackupReader::open(&self.path)?, false);
-        while let Some(part) = backup.next()? {
+        while let Some(part) = backup.next_part()? {
             match part {
                 BackupPart::Section(name) => is_database = name == DATABASE,
                 BackupPart::Piece(bytes) if is_database => file.write_all(&bytes)?,

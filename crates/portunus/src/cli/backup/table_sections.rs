@@ -40,7 +40,7 @@ impl TableReader {
     /// Reads on to the next rows. `None` at the end of a table, whose follower is remembered.
     fn read_on(&mut self) -> io::Result<Option<Vec<u8>>> {
         while !self.has_ended {
-            match self.backup.next().map_err(io::Error::other)? {
+            match self.backup.next_part().map_err(io::Error::other)? {
                 Some(BackupPart::Piece(bytes)) if self.is_in_table => return Ok(Some(bytes)),
                 Some(BackupPart::Piece(_)) => {}
                 Some(BackupPart::Section(name)) => {
