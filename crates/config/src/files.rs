@@ -83,8 +83,8 @@ impl BlobStore {
                 Err(e) => Err(format!("{} cannot be read: {e}", folder.display())),
             },
             Self::Bucket(bucket) => {
-                let head = bucket.head(&path::Path::from(PROBED_NAME));
-                match tokio::time::timeout(PROBE_TIMEOUT, head).await {
+                let name = path::Path::from(PROBED_NAME);
+                match tokio::time::timeout(PROBE_TIMEOUT, bucket.head(&name)).await {
                     Ok(Ok(_) | Err(object_store::Error::NotFound { .. })) => Ok(()),
                     Ok(Err(e)) => Err(format!("the bucket refuses: {e}")),
                     Err(_) => Err("the bucket gave no answer in time".to_owned()),
