@@ -92,9 +92,11 @@ pub fn disk_check(config: &Config) -> HealthCheck {
     }
     let mut disks: BTreeMap<u64, PathBuf> = BTreeMap::new();
     for folder in folders {
-        let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
         // A folder that does not exist yet will be on the disk of the nearest one that does.
-        let found = folder.ancestors().find_map(|one| Some((one, std::fs::metadata(one).ok()?)));
+        let found = folder.ancestors().find_map(|one| {
+            let one = if one.as_os_str().is_empty() { Path::new(".") } else { one };
+            Some((one, std::fs::metadata(one).ok()?))
+        });
         if let Some((found, data)) = found {
             disks.entry(data.dev()).or_insert_with(|| found.to_owned());
         }
