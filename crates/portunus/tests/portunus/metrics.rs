@@ -256,7 +256,8 @@ async fn tool_calls_are_counted_and_are_spans_below_their_call() {
     .await;
     let named = |name: &str| spans.iter().filter(|span| span["name"] == name).collect::<Vec<_>>();
     let tool = named("tools/call get_weather");
-    let turns = named("chat demo-chat");
+    let is_turn = |span: &&Value| span["name"].as_str().unwrap().ends_with(" demo-chat");
+    let turns: Vec<&Value> = spans.iter().filter(is_turn).collect();
     assert_eq!((tool.len(), turns.len()), (1, 2), "{spans:?}");
     assert_ne!(turns[0]["spanId"], turns[1]["spanId"], "every turn is a span");
     assert!(turns.iter().all(|turn| turn["traceId"] == tool[0]["traceId"]));
