@@ -274,7 +274,7 @@ impl KeyBalance {
         }
         let lease = state.lease.filter(|lease| steady < lease.until && state.recalled.is_none());
         lease.is_some_and(|lease| {
-            let usable = lease.free.min(lease.limit.saturating_sub(lease.gross));
+            let usable = lease.free.min(lease.stated.saturating_sub(lease.unreported()));
             usable > Money::ZERO && usable >= state.last_hold
         })
     }
