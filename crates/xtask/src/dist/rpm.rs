@@ -14,7 +14,7 @@ pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>>
         Ok(Scriptlet::new(text))
     };
     let config = BuildConfig::default()
-        .compression(CompressionWithLevel::Gzip(job.level))
+        .compression(CompressionWithLevel::Xz(job.level))
         .source_date(u32::try_from(job.epoch)?);
     let mut builder = PackageBuilder::new(
         "portunus",
