@@ -74,8 +74,9 @@ fn the_build_finds_its_commit_in_variables_archives_and_git() {
     git(&["archive", "-o", "../archive.tar", "HEAD"], &project);
     let unpacked = folder.0.join("unpacked");
     std::fs::create_dir_all(&unpacked).unwrap();
-    let tar = Command::new("tar").arg("-xf").arg(folder.0.join("archive.tar")).arg("-C");
-    assert!({ tar }.arg(&unpacked).status().unwrap().success());
+    let mut tar = Command::new("tar");
+    tar.arg("-xf").arg(folder.0.join("archive.tar")).arg("-C").arg(&unpacked);
+    assert!(tar.status().unwrap().success());
     let text = std::fs::read_to_string(unpacked.join("crates/portunus/archive_commit.txt"));
     std::fs::write(package.join("archive_commit.txt"), text.unwrap()).unwrap();
     std::fs::remove_dir_all(project.join(".git")).unwrap();
