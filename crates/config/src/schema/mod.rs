@@ -215,7 +215,6 @@ mod tests {
             "[providers.a]\nbase = 1",
             "[providers.a]\nauth = \"bearer\"",
             "[models.a]\nlanes = [{ weight = 1 }]",
-            "[models.a]\ntools = [\"hammer\"]",
             "[models.a.price]\ninptu = \"1.00\"",
         ] {
             assert!(!validator.is_valid(&from_toml(wrong)), "{wrong}");

@@ -51,7 +51,7 @@ fn with_parents(tree: &FileTree) -> FileTree {
     all
 }
 
-/// Writes a tar archive. Names begin with the prefix (`./` in Debian packages).
+/// Writes a tar archive. Names begin with the prefix.
 pub(super) fn tar(tree: &FileTree, prefix: &str, epoch: u64) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for (path, file) in with_parents(tree) {
@@ -94,7 +94,7 @@ mod tests {
         tree.insert("usr/bin/b".into(), PackedFile::program("b"));
         tree.insert("usr/bin/a".into(), PackedFile::text("a"));
         tree.insert("usr".into(), PackedFile::folder(0o700));
-        let bytes = tar(&tree, "./", 7).unwrap();
+        let bytes = tar(&tree, "top/", 7).unwrap();
         let mut archive = tar::Archive::new(bytes.as_slice());
         let entries = archive.entries().unwrap().map(|entry| {
             let entry = entry.unwrap();
@@ -102,9 +102,9 @@ mod tests {
             assert_eq!((header.uid().unwrap(), header.mtime().unwrap()), (0, 7));
             (entry.path().unwrap().display().to_string(), header.mode().unwrap())
         });
-        let expected = [("./usr/", 0o700), ("./usr/bin/", 0o755), ("./usr/bin/a", 0o644)];
+        let expected = [("top/usr/", 0o700), ("top/usr/bin/", 0o755), ("top/usr/bin/a", 0o644)];
         let mut expected: Vec<_> = expected.map(|(path, mode)| (path.to_owned(), mode)).to_vec();
-        expected.push(("./usr/bin/b".to_owned(), 0o755));
+        expected.push(("top/usr/bin/b".to_owned(), 0o755));
         assert_eq!(entries.collect::<Vec<_>>(), expected);
         assert_eq!(gzip(&bytes, 6).unwrap(), gzip(&bytes, 6).unwrap());
     }

@@ -29,8 +29,8 @@ pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>>
     ] {
         control.insert(name.to_owned(), PackedFile::program(read(script)?));
     }
-    let control = gzip(&tar(&control, "./", job.epoch)?, job.level)?;
-    let data = gzip(&tar(files, "./", job.epoch)?, job.level)?;
+    let control = gzip(&tar(&control, "", job.epoch)?, job.level)?;
+    let data = gzip(&tar(files, "", job.epoch)?, job.level)?;
     let mut package = b"!<arch>\n".to_vec();
     for (name, bytes) in [
         ("debian-binary", b"2.0\n".as_slice()),
