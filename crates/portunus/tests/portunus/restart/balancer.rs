@@ -70,7 +70,7 @@ async fn a_rolling_restart_behind_nginx_fails_no_call() {
     let nginx = Nginx(nginx);
     until("nginx answers", async || readiness(&front).await == Some(200)).await;
     let load = Load::start(&[&front], &key, 1);
-    let calls = call_count(4_000);
+    let calls = call_count(2_000);
     load.reach(calls / 6).await;
     for round in 1..=4 {
         let number = round % 2;

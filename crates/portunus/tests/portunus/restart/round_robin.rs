@@ -13,7 +13,7 @@ async fn callers_that_send_again_see_no_restart() {
     let mut gateways =
         [0, 1].map(|number| Some(site.start(&number.to_string(), &addresses[number], &[])));
     let load = Load::start(&addresses.each_ref().map(String::as_str), &key, 2);
-    let calls = call_count(3_000);
+    let calls = call_count(2_000);
     load.reach(calls / 6).await;
     for round in 1..=4 {
         let number = round % 2;

@@ -19,13 +19,13 @@ async fn one_machine_restarts_under_load_without_a_failed_call() {
         let address = running.address.clone();
         let before = site.receipts().len();
         let load = Load::start(&[&address], &key, 1);
-        let calls = call_count(3_000);
-        load.reach(calls / 5).await;
-        for round in 2..=4 {
+        let calls = call_count(1_000);
+        load.reach(calls / 4).await;
+        for round in 2..=3 {
             let new = site.start("data", &address, TAKE_OVER);
             assert_eq!(running.ended().await, Some(0));
             running = new;
-            load.reach(calls * round / 5).await;
+            load.reach(calls * round / 4).await;
         }
         load.reach(calls).await;
         let result = load.finish().await;
