@@ -20,7 +20,7 @@ pub(crate) enum ListenerRole {
 
 /// A listening socket that another process may use too.
 #[derive(Debug)]
-pub(crate) struct SharedSocket {
+pub(crate) struct HandedSocket {
     /// `None` if the service manager passed it, which does not know of roles.
     pub(crate) role: Option<ListenerRole>,
     /// True if a service manager keeps it open when this process ends.
@@ -37,7 +37,7 @@ pub(crate) struct BoundListener {
 
 /// Sockets that this process got from another one and does not use yet.
 #[derive(Debug, Default)]
-pub(crate) struct PassedSockets(Vec<SharedSocket>);
+pub(crate) struct PassedSockets(Vec<HandedSocket>);
 
 impl PassedSockets {
     /// Takes the sockets of the service manager (`sd_listen_fds(3)`,
@@ -48,13 +48,13 @@ impl PassedSockets {
         let mut sockets = Vec::new();
         for index in 0..passed.len() {
             let socket = passed.take_tcp_listener(index)?;
-            sockets.extend(socket.map(|socket| SharedSocket { role: None, is_kept: true, socket }));
+            sockets.extend(socket.map(|socket| HandedSocket { role: None, is_kept: true, socket }));
         }
         Ok(Self(sockets))
     }
 
     /// Adds the sockets of another process. They come first, because it uses them now.
-    pub(crate) fn add(&mut self, sockets: Vec<SharedSocket>) {
+    pub(crate) fn add(&mut self, sockets: Vec<HandedSocket>) {
         self.0.splice(..0, sockets);
     }
 
@@ -65,12 +65,12 @@ impl PassedSockets {
         address: SocketAddr,
         others: &[SocketAddr],
     ) -> io::Result<BoundListener> {
-        let fits = |one: &SharedSocket| fits(one, role, address, others);
+        let fits = |one: &HandedSocket| fits(one, role, address, others);
         let Some(place) = self.0.iter().position(fits) else {
             let listener = TcpListener::bind(address).await?;
             return Ok(BoundListener { listener, is_kept: false });
         };
-        let SharedSocket { is_kept, socket, .. } = self.0.remove(place);
+        let HandedSocket { is_kept, socket, .. } = self.0.remove(place);
         socket.set_nonblocking(true)?;
         Ok(BoundListener { listener: TcpListener::from_std(socket)?, is_kept })
     }
@@ -79,7 +79,7 @@ impl PassedSockets {
 /// Returns true if a passed socket is the one for that role and address. The service manager's choice of
 /// an address counts more than that of the configuration, unless it is the address of another listener.
 fn fits(
-    passed: &SharedSocket,
+    passed: &HandedSocket,
     role: ListenerRole,
     address: SocketAddr,
     others: &[SocketAddr],
@@ -95,22 +95,22 @@ fn fits(
 
 /// Sockets of this process, for another one that takes over.
 #[derive(Debug, Default)]
-pub(crate) struct ListeningSockets(Mutex<Vec<SharedSocket>>);
+pub(crate) struct ListeningSockets(Mutex<Vec<HandedSocket>>);
 
 impl ListeningSockets {
     /// Adds a socket on which this process accepts connections.
     pub(crate) fn add(&self, role: ListenerRole, bound: &BoundListener) -> io::Result<()> {
         let BoundListener { listener, is_kept } = bound;
         let socket = StdListener::from(listener.as_fd().try_clone_to_owned()?);
-        self.0.lock().push(SharedSocket { role: Some(role), is_kept: *is_kept, socket });
+        self.0.lock().push(HandedSocket { role: Some(role), is_kept: *is_kept, socket });
         Ok(())
     }
 
     /// Returns copies of all sockets; none after the listeners were closed.
-    pub(crate) fn copies(&self) -> io::Result<Vec<SharedSocket>> {
-        let copy = |one: &SharedSocket| {
-            let SharedSocket { role, is_kept, socket } = one;
-            socket.try_clone().map(|socket| SharedSocket { role: *role, is_kept: *is_kept, socket })
+    pub(crate) fn copies(&self) -> io::Result<Vec<HandedSocket>> {
+        let copy = |one: &HandedSocket| {
+            let HandedSocket { role, is_kept, socket } = one;
+            socket.try_clone().map(|socket| HandedSocket { role: *role, is_kept: *is_kept, socket })
         };
         self.0.lock().iter().map(copy).collect()
     }
@@ -162,9 +162,9 @@ mod tests {
     use std::net::TcpStream;
     use std::time::Duration;
 
-    fn passed(role: Option<ListenerRole>, is_kept: bool) -> SharedSocket {
+    fn passed(role: Option<ListenerRole>, is_kept: bool) -> HandedSocket {
         let socket = StdListener::bind("127.0.0.1:0").unwrap();
-        SharedSocket { role, is_kept, socket }
+        HandedSocket { role, is_kept, socket }
     }
 
     #[test]

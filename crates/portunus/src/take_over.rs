@@ -33,7 +33,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use crate::app::App;
-use crate::listeners::{ListenerRole, SharedSocket};
+use crate::listeners::{HandedSocket, ListenerRole};
 use crate::supervisor::{self, SupervisorNews};
 
 /// Name of the Unix socket in the data folder.
@@ -76,7 +76,7 @@ pub(crate) struct TakeOver {
 /// Parts that a running process hands over.
 #[derive(Debug, Default)]
 pub(crate) struct HandedParts {
-    pub(crate) sockets: Vec<SharedSocket>,
+    pub(crate) sockets: Vec<HandedSocket>,
     /// Period of news for the service manager.
     pub(crate) watchdog: Option<Duration>,
 }
@@ -215,7 +215,7 @@ async fn read_line(stream: &mut UnixStream) -> io::Result<String> {
 
 async fn send_parts(stream: &UnixStream, handed: HandedParts) -> io::Result<()> {
     let HandedParts { sockets, watchdog } = handed;
-    let entry = |one: &SharedSocket| SocketEntry { role: one.role, is_kept: one.is_kept };
+    let entry = |one: &HandedSocket| SocketEntry { role: one.role, is_kept: one.is_kept };
     let watchdog_ms = watchdog.and_then(|period| u64::try_from(period.as_millis()).ok());
     let list = SocketList { sockets: sockets.iter().map(entry).collect(), watchdog_ms };
     let text = format!("{}\n", serde_json::to_string(&list)?);
@@ -264,7 +264,7 @@ async fn receive_parts(stream: &UnixStream) -> io::Result<HandedParts> {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let passed = sockets.into_iter().zip(descriptors);
-    let shared = passed.map(|(SocketEntry { role, is_kept }, descriptor)| SharedSocket {
+    let shared = passed.map(|(SocketEntry { role, is_kept }, descriptor)| HandedSocket {
         role,
         is_kept,
         socket: StdListener::from(descriptor),
@@ -285,12 +285,12 @@ mod tests {
         let address = socket.local_addr().unwrap();
         let waiting = TcpStream::connect(address).unwrap();
         let role = Some(ListenerRole::Metrics);
-        let sockets = vec![SharedSocket { role, is_kept: true, socket }];
+        let sockets = vec![HandedSocket { role, is_kept: true, socket }];
         let watchdog = Some(Duration::from_secs(7));
         send_parts(&old, HandedParts { sockets, watchdog }).await.unwrap();
         let mut received = receive_parts(&new).await.unwrap();
         assert_eq!(received.watchdog, watchdog);
-        let SharedSocket { role, is_kept, socket } = received.sockets.pop().unwrap();
+        let HandedSocket { role, is_kept, socket } = received.sockets.pop().unwrap();
         assert_eq!((role, is_kept), (Some(ListenerRole::Metrics), true));
         assert_eq!(socket.local_addr().unwrap(), address);
         assert_eq!(socket.accept().unwrap().1, waiting.local_addr().unwrap());
