@@ -106,6 +106,7 @@ impl NodeFunds {
     ) -> Result<HoldTicket, HoldRefusal> {
         let begun = Instant::now();
         let mut may_get_full = least < full;
+        let mut may_ask_again = true;
         loop {
             let patience = wait.saturating_sub(begun.elapsed());
             let waits_for_full = may_get_full && !patience.is_zero();
@@ -121,6 +122,8 @@ impl NodeFunds {
                     let _ = tokio::time::timeout(pause, balance.money_freed()).await;
                 }
                 Ok(outcome) => return outcome,
+                // A store that is only busy, as during a take-over, answers the second time.
+                Err(_) if may_ask_again && !patience.is_zero() => may_ask_again = false,
                 Err(_) => {
                     return Err(HoldRefusal::Unreachable(
                         "the store did not answer in time".to_owned(),
