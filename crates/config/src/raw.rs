@@ -9,8 +9,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub(crate) use crate::identity_groups::RawGroups;
-use crate::secret::SecretRef;
+use crate::identity_groups::RawGroups;
+pub(crate) use crate::secret::SecretRef;
 
 /// The complete file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
