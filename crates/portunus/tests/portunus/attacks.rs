@@ -164,6 +164,8 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let made = gateway.post("/api/admin/teams", &json!({ "name": "Team" })).send().await;
     let team = format!("/api/admin/teams/{}", made.json()["id"].as_str().unwrap());
     let seat = format!("{team}/members/{}", account.id);
+    let made = gateway.post("/api/admin/users", &json!({ "name": "leaving" })).send().await;
+    let leaving = format!("/api/admin/users/{}", made.json()["id"].as_str().unwrap());
     let provider = "/api/admin/providers/mistral";
     let given = json!({ "credentials": [{ "name": "one", "value": "sk-one" }] });
     let made = gateway.request(Method::PUT, provider).body(given.to_string()).send().await;
@@ -172,7 +174,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let credential = format!("{provider}/credentials/{credential}");
     let model = json!({ "lanes": ["demo/demo-chat"], "price": { "input": "1" } });
     // Every address that changes something, with a valid body. Deletions come last.
-    let writes: [(&str, Method, &str, Value); 23] = [
+    let writes: [(&str, Method, &str, Value); 24] = [
         ("/api/admin/keys", Method::POST, "/api/admin/keys", json!({ "name": "new" })),
         ("/api/admin/keys/{id}", Method::PATCH, &keys, json!({ "name": "other" })),
         ("/api/admin/keys/{id}/rotate", Method::POST, &rotate, json!({ "overlap": "1h" })),
@@ -211,6 +213,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
         ("/api/admin/teams/{id}/members/{account_id}", Method::DELETE, &seat, json!({})),
         ("/api/admin/teams/{id}", Method::DELETE, &team, json!({})),
         ("/api/admin/keys/{id}", Method::DELETE, &keys, json!({})),
+        ("/api/admin/users/{id}", Method::DELETE, &leaving, json!({})),
     ];
     for (method, path, _) in portunus::route_summaries() {
         let listed = writes.iter().any(|(own, with, ..)| *own == path && *with == method);
