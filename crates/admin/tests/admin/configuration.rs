@@ -10,7 +10,7 @@ use admin::{
 use config::{Config, LoadOptions, StoredEntries};
 use http::HeaderValue;
 use ledger::{Clock, FileDisk, LeaseClient, OpenCalls};
-use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds};
+use relay::{Engine, EngineParts, FileStore, NodeFolder, NodeFunds, RequestIds};
 use serde_json::{Map, Value, json};
 use store::Vault;
 use telemetry::Telemetry;
@@ -38,7 +38,12 @@ async fn open_gateway(fixture: &Fixture) -> Arc<Admin> {
         files: FileStore::open(&config, "pepper", Arc::clone(&clock), store.clone()).unwrap(),
         config,
         keys: Arc::clone(&fixture.admin.keys),
-        funds: NodeFunds::new(open_calls, leases.unwrap(), store.clone(), folder.clone()),
+        funds: NodeFunds::new(
+            open_calls,
+            leases.unwrap(),
+            store.clone(),
+            NodeFolder::first(&folder),
+        ),
         clock: Arc::clone(&clock),
         request_ids: RequestIds::new().unwrap(),
         telemetry: Telemetry::default(),

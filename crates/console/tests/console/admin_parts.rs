@@ -9,7 +9,7 @@ use admin::{AccountAdmin, Admin, StoredConfig};
 use config::{Config, LoadOptions, StoredEntries};
 use http::HeaderValue;
 use ledger::{Clock, FileDisk, LeaseClient, OpenCalls};
-use relay::{Engine, EngineParts, FileStore, NodeFunds, RequestIds};
+use relay::{Engine, EngineParts, FileStore, NodeFolder, NodeFunds, RequestIds};
 use store::{Store, Vault};
 use telemetry::Telemetry;
 use tokio_util::task::TaskTracker;
@@ -31,7 +31,8 @@ pub(crate) async fn open_admin(
     let opened = OpenCalls::open(Arc::clone(&clock), Arc::new(disk)).unwrap();
     let open_calls = Arc::clone(&opened.book);
     let leases = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), "node-a").await;
-    let funds = NodeFunds::new(open_calls, leases.unwrap(), store.clone(), folder.to_path_buf());
+    let funds =
+        NodeFunds::new(open_calls, leases.unwrap(), store.clone(), NodeFolder::first(folder));
     let keys = KeyCache::load(store.clone(), Arc::clone(&clock), "pepper").await.unwrap();
     let tasks = TaskTracker::new();
     let engine = Arc::new(Engine::new(EngineParts {
