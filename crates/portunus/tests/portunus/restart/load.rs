@@ -136,7 +136,7 @@ impl Worker {
         let mut turn = number;
         while !state.stops.load(Ordering::Relaxed) {
             let place = state.begun.fetch_add(1, Ordering::Relaxed);
-            let stream = usize::from(place % STREAM_SHARE == 0);
+            let stream = usize::from(place.is_multiple_of(STREAM_SHARE));
             let mut outcome = Err(String::new());
             for attempt in 0..self.attempts {
                 turn = (turn + 1) % self.addresses.len();
