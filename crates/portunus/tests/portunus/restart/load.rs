@@ -54,8 +54,6 @@ pub(super) struct Load {
 pub(super) struct LoadResult {
     /// Ids of the answered calls.
     pub(super) ids: BTreeSet<String>,
-    /// Connections that ended without an answer, and were followed by another attempt.
-    pub(super) retried: usize,
 }
 
 impl Load {
@@ -116,7 +114,7 @@ impl Load {
         let ids: BTreeSet<String> = ids.into_iter().collect();
         assert_eq!(ids.len(), calls, "each call has an id of its own");
         eprintln!("{calls} calls, 0 failures, {retried} sent again");
-        LoadResult { ids, retried }
+        LoadResult { ids }
     }
 }
 
