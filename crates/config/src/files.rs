@@ -165,8 +165,8 @@ fn open_bucket(
     if name.len() < 3 {
         return Err(FieldError::new(path, "the name of a bucket has at least three letters"));
     }
-    let prefix = object_store::path::Path::parse(prefix.trim_matches('/'))
-        .map_err(|e| FieldError::new(path, e))?;
+    let prefix =
+        path::Path::parse(prefix.trim_matches('/')).map_err(|e| FieldError::new(path, e))?;
     let mut builder = AmazonS3Builder::new();
     for variable in AWS_VARIABLES {
         let key = variable.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
