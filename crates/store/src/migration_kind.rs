@@ -1,9 +1,13 @@
 //! The kind of a migration: one that programs of the version before work with, or one that they do not.
 //!
 //! The rules are in `migrations/README.md`. The kind is recognised by the statements, on the safe side: a
-//! statement that is not known to expand counts as a contraction.
+//! statement that is not known to expand counts as a contraction, unless the first line of the migration says
+//! why it expands.
 
 use std::collections::BTreeSet;
+
+/// Begin of a migration that expands although its statements do not show it. The reason follows.
+const EXPANDS: &str = "-- expands: ";
 
 /// Effect of a migration on programs that do not know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +21,9 @@ pub enum MigrationKind {
 impl MigrationKind {
     /// Returns the kind of a migration with these statements.
     pub(crate) fn of(sql: &str) -> Self {
+        if sql.starts_with(EXPANDS) {
+            return Self::Expand;
+        }
         let statements = statements(sql);
         let new_tables: BTreeSet<&str> =
             statements.iter().filter_map(|words| created_table(words)).collect();

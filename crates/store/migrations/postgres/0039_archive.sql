@@ -1,3 +1,4 @@
+-- expands: the guards of calls become looser, and nothing is archived before an operator asks for it.
 -- Old calls leave the database in parts: a part is planned, its file is written, its blocks are removed in small
 -- transactions. The sums of removed calls stay, so that the books balance at every instant.
 
