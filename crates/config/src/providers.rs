@@ -29,11 +29,14 @@ pub const DEMO_PROVIDER: &str = "demo";
 /// Paths and field quirks of each provider, by provider name.
 pub(crate) type EndpointsByProvider = HashMap<String, Arc<Endpoints>>;
 
+/// Question whether administrators stored the provider of a name.
+type IsStored<'a> = &'a dyn Fn(&str) -> bool;
+
 pub(super) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Checks the providers. Those that `is_stored` names were stored by administrators.
 pub(super) fn check(
-    (raw, is_stored): (&BTreeMap<String, RawProvider>, &dyn Fn(&str) -> bool),
+    (raw, is_stored): (&BTreeMap<String, RawProvider>, IsStored<'_>),
     defaults: Timeouts,
     demo: bool,
     outbound: &Outbound,

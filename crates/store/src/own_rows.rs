@@ -1,5 +1,5 @@
-//! What tables of objects with an owner and an expiry share: their condition, its parameters, and the turn of
-//! a key.
+//! Parts that tables of objects with an owner and an expiry share: their condition, its parameters, and the turn
+//! of a key.
 
 /// Condition for the rows of an owner that have not expired. Its parameters are account, key or nothing, and
 /// time.

@@ -235,8 +235,11 @@ fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
+/// Name and help of a family, and its figure of a key.
+type KeyFamily = (&'static str, &'static str, fn(&KeyUse) -> u64);
+
 fn write_keys(writer: &mut MetricsWriter, keys: &[KeyUse]) {
-    let families: [(&'static str, &str, fn(&KeyUse) -> u64); 5] = [
+    let families: [KeyFamily; 5] = [
         ("portunus_key_calls", "Settled calls, by key and account", |one| one.calls),
         ("portunus_key_failed_calls", "Calls that failed or broke off", |one| one.failed),
         ("portunus_key_input_tokens", "Tokens of prompts", |one| one.input_tokens),

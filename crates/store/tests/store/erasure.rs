@@ -213,8 +213,8 @@ async fn sessions_of_archived_and_corrected_calls_are_erased(database: Arc<TestD
     };
     let first = call(1, SettlementKnowledge::Settled);
     let reported = call(100_000, SettlementKnowledge::Reported);
-    store.post(&[first.clone()]).await.unwrap();
-    store.post(&[reported.clone()]).await.unwrap();
+    store.post(std::slice::from_ref(&first)).await.unwrap();
+    store.post(std::slice::from_ref(&reported)).await.unwrap();
     let range = Micros::new(i64::MIN)..Micros::from_secs(50);
     let part = store.plan_part(range).await.unwrap().unwrap();
     let file = ArchiveFile { calls: 1, cost: first.cost, ..ArchiveFile::default() };
@@ -256,7 +256,7 @@ async fn an_erasure_that_was_interrupted_is_listed_and_may_be_repeated(
     assert!(store.erasures(Micros::MAX).await.unwrap().is_empty());
     assert_eq!(store.erasures(NOW).await.unwrap().len(), 1, "for calls that still ran");
     let late = LedgerEntry { session: "late".into(), ..entry(&id(), &key, 5, 5) };
-    store.post(&[late.clone()]).await.unwrap();
+    store.post(std::slice::from_ref(&late)).await.unwrap();
     assert_eq!(store.erase_rest(&gone.id, NOW).await.unwrap()["calls"], 1);
     is_proved(&store).await;
     assert!(store.entry(&late.request_id).await.unwrap().unwrap().session.is_empty());
