@@ -8,6 +8,7 @@ mod backup;
 mod cloud_identity;
 mod directory;
 mod doctor;
+mod documented;
 mod full_disk;
 mod import;
 mod journal_damage;
