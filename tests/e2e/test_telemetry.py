@@ -147,6 +147,7 @@ def test_calls_are_spans_and_counts_by_the_official_messages(gateway):
     assert units == {
         "gen_ai.client.token.usage": "{token}",
         "gen_ai.client.operation.duration": "s",
+        "gen_ai.client.operation.time_to_first_chunk": "s",
         "gen_ai.server.time_to_first_token": "s",
     }
     for metric in Collector.metrics.values():

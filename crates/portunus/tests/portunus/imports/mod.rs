@@ -74,5 +74,7 @@ fn has_note(lines: &[Value], word: &str) -> bool {
 }
 
 fn audit_lines(gateway: &GatewayProcess) -> usize {
-    gateway.run(&["audit"]).lines().count()
+    // A gateway notes the first use of a key when it comes to it.
+    let is_import = |line: &&str| !line.contains("key.rehash");
+    gateway.run(&["audit"]).lines().filter(is_import).count()
 }
