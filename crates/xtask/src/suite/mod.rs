@@ -58,7 +58,7 @@ pub(crate) enum Step {
     Openapi,
     /// Alert rules, dashboard and metrics, read by Prometheus' own checker
     Metrics,
-    /// Packages, image, units and compose file: made twice, installed and started
+    /// Packages, image, units and compose file: made twice, installed and started; only when asked for by name
     Package,
     /// The Helm chart, read by Helm; only when asked for by name
     Chart,
@@ -74,9 +74,12 @@ pub(crate) enum Step {
 
 impl Step {
     /// Returns true if the step runs by default. Heavy steps run only by name: real agents, the
-    /// optimised build of the whole gateway, the build of Helm, and that of an earlier version.
+    /// optimised build of the whole gateway, packages, the build of Helm, and that of an earlier version.
     fn runs_by_default(self) -> bool {
-        !matches!(self, Self::Agents | Self::Instructions | Self::Chart | Self::Versions)
+        !matches!(
+            self,
+            Self::Agents | Self::Instructions | Self::Package | Self::Chart | Self::Versions
+        )
     }
 }
 

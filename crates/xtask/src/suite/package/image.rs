@@ -96,6 +96,7 @@ pub(super) fn run(scratch: &Path, file: &Path) -> Result<()> {
         layer.set_preserve_ownerships(true);
         layer.unpack(&root)?;
     }
+    add_random_device(&root)?;
     let texts = |pointer: &str| -> Vec<String> {
         let list = config.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -123,6 +124,14 @@ pub(super) fn run(scratch: &Path, file: &Path) -> Result<()> {
     bare(scratch, &root, &command)
 }
 
+/// Adds the device that every container has and that the C library of this test reads.
+fn add_random_device(root: &Path) -> Result<()> {
+    fs::create_dir_all(root.join("dev"))?;
+    let mut mknod = Command::new("mknod");
+    mknod.arg("--mode=666").arg(root.join("dev/urandom")).args(["c", "1", "9"]);
+    succeed(&mut mknod).map(drop)
+}
+
 /// The program alone in an empty folder: without certificates, time zones and users.
 fn bare(
     scratch: &Path,
@@ -135,6 +144,7 @@ fn bare(
     fs::rename(image.join("usr/bin/portunus"), root.join("usr/bin/portunus"))?;
     fs::create_dir_all(root.join("var/lib"))?;
     fs::rename(image.join(data), root.join(data))?;
+    add_random_device(&root)?;
     let check = succeed(&mut command(&root, &["check"])?)?;
     let said = String::from_utf8_lossy(&check.stdout).into_owned();
     ensure!(said.contains("Mozilla's list"), "the built-in certificates are not told: {said}");
