@@ -38,6 +38,8 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
     // fails.
     let _file_limit =
         signal(SignalKind::from_raw(SIGXFSZ)).context("signal handlers cannot be installed")?;
+    // A hangup before the file is watched would end the process.
+    let _hangup = signal(SignalKind::hangup()).context("signal handlers cannot be installed")?;
     let ServeOptions { listen, take_over, passed } = start;
     let options = common.load_options(listen);
     let mut config = Config::load(&options)?;
