@@ -72,7 +72,7 @@ pub use request_need::{
     JsonOutput, MediaNeed, NeedKind, RequestNeed, RequestNeeds, SamplingParameter,
 };
 pub use reserved_name::{RESERVED_NAME, has_reserved_name, is_reserved, read_value};
-pub use scrub::{HIDDEN, scrub, scrub_value};
+pub use scrub::{HIDDEN, scrub, scrub_for_log, scrub_value};
 pub use shared_text::SharedText;
 pub use signature::Signature;
 pub use stop_enforcer::{StopEnforcer, StopSupport, UsageEstimator};

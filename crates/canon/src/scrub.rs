@@ -80,6 +80,13 @@ pub fn scrub(text: &str) -> String {
     }
 }
 
+/// Returns a provider's text for the log: without the operator's secrets, and without what it repeats of
+/// the request, because no prompt is logged.
+pub fn scrub_for_log(text: &str) -> String {
+    let clean = scrub(text);
+    text_owners::current().and_then(|owners| owners.hide_echo(&clean)).unwrap_or(clean)
+}
+
 /// Returns a text without secrets. It ends with the word that exceeds so many bytes.
 fn without_secrets(text: &str, max_bytes: usize) -> String {
     let owners = text_owners::current();
@@ -522,6 +529,10 @@ mod tests {
         fn is_in_request(&self, word: &str) -> bool {
             "call_7f3c2a1b9d8e4f60a1b2 org_X9 10.1.2.3 vllm-0 Zq7vLx2p".contains(word)
         }
+
+        fn hide_echo(&self, text: &str) -> Option<String> {
+            text.contains("call_7f3c2a1b").then(|| text.replace("call_7f3c2a1b", HIDDEN))
+        }
     }
 
     #[test]
@@ -541,6 +552,10 @@ mod tests {
             assert_eq!(scrub_for(&owners, || scrub(text)), expected);
         }
         assert_eq!(scrub("org_X9 of vllm-0"), "[hidden] of vllm-0");
+        let logged = scrub_for_log("no output\nfor call_7f3c2a1b");
+        assert_eq!(logged, "no output for call_7f3c2a1b");
+        let logged = scrub_for(&owners, || scrub_for_log("no output for call_7f3c2a1b"));
+        assert_eq!(logged, "no output for [hidden]");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub trait TextOwners: Send + Sync {
     fn is_providers_host(&self, host: &str) -> bool;
     /// Returns true if the request contains a word. An implementation bounds its searches.
     fn is_in_request(&self, word: &str) -> bool;
+    /// Returns the text without the longer pieces that the request contains; `None` if it has none.
+    fn hide_echo(&self, text: &str) -> Option<String>;
 }
 
 thread_local! {

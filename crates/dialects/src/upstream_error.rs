@@ -3,7 +3,7 @@
 //! The status decides the error kind. The provider's message is repeated only if it helps the
 //! caller to fix the request, and never with a credential or a URL in it.
 
-use canon::{ApiError, Blame, ErrorKind, UpstreamProgress, scrub};
+use canon::{ApiError, Blame, ErrorKind, UpstreamProgress, scrub, scrub_for_log};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -60,9 +60,9 @@ pub(crate) fn map_upstream_error(status: u16, words: Option<UpstreamError>) -> A
     let status = if is_out_of_credit(status, &words) { 402 } else { status };
     let note = format!(
         "the provider answered {status} {} {}: {}",
-        words.kind,
-        words.code,
-        scrub(&words.message)
+        scrub_for_log(&words.kind),
+        scrub_for_log(&words.code),
+        scrub_for_log(&words.message)
     );
     let with_message = |trouble, fallback: &'static str| {
         let message = scrub(&words.message);

@@ -20,6 +20,10 @@ const MAX_PASSES: u32 = 16;
 /// which they are. The rest counts as not sent, and is hidden.
 const MAX_SEARCHES: u32 = 16;
 const MAX_SEARCHED_BYTES: usize = 256 << 10;
+/// Pieces of this length that a provider repeats of a request are not logged.
+const ECHO_BYTES: usize = 16;
+/// Bytes at each end of a request in which they are looked for.
+const MAX_ECHO_BYTES: usize = 512 << 10;
 
 /// Texts that the caller sent.
 pub(super) struct RequestTexts {
@@ -32,6 +36,7 @@ pub(super) struct RequestTexts {
     pieces: Mutex<HashMap<Vec<u8>, bool>>,
     passes: AtomicU32,
     searches: AtomicU32,
+    echo_passes: AtomicU32,
 }
 
 impl RequestTexts {
@@ -42,8 +47,8 @@ impl RequestTexts {
 
     fn new(body: Bytes, model: Option<String>, headers: HeaderMap) -> Self {
         let (unescaped, pieces) = (OnceLock::new(), Mutex::default());
-        let [passes, searches] = Default::default();
-        Self { body, model, headers, unescaped, pieces, passes, searches }
+        let [passes, searches, echo_passes] = Default::default();
+        Self { body, model, headers, unescaped, pieces, passes, searches, echo_passes }
     }
 
     /// Returns the pieces that the caller sent. A request of any size is searched, because a piece
@@ -67,6 +72,47 @@ impl RequestTexts {
         self.body.len() <= MAX_SEARCHED_BYTES
             && take_one(&self.searches, MAX_SEARCHES)
             && self.places().any(|place| memmem::find(place, word.as_bytes()).is_some())
+    }
+
+    /// Returns a text without the pieces that the body contains, but for the name of the model; `None` if it
+    /// has none. After too many searches all of it counts as repeated.
+    fn hide_echo(&self, text: &str) -> Option<String> {
+        let model = self.model.as_deref().unwrap_or_default().as_bytes();
+        let pieces = text.as_bytes().windows(ECHO_BYTES);
+        let pieces: HashSet<&[u8]> =
+            pieces.filter(|piece| memmem::find(model, piece).is_none()).collect();
+        if pieces.is_empty() {
+            return None;
+        }
+        if !take_one(&self.echo_passes, MAX_PASSES) {
+            return Some(canon::HIDDEN.to_owned());
+        }
+        let mut found = HashSet::new();
+        for place in self.places() {
+            let (head, rest) = place.split_at(place.len().min(MAX_ECHO_BYTES));
+            let tail = rest.get(rest.len().saturating_sub(MAX_ECHO_BYTES)..).unwrap_or_default();
+            add_found(head, &pieces, &mut found);
+            add_found(tail, &pieces, &mut found);
+        }
+        if found.is_empty() {
+            return None;
+        }
+        let mut shown = Vec::with_capacity(text.len());
+        // The end of the piece that was found last, and the bytes that are written.
+        let (mut hidden_to, mut written_to) = (0, 0);
+        for (start, piece) in text.as_bytes().windows(ECHO_BYTES).enumerate() {
+            if !found.contains(piece) {
+                continue;
+            }
+            if start >= hidden_to {
+                shown.extend_from_slice(text.as_bytes().get(written_to..start).unwrap_or_default());
+                shown.extend_from_slice(canon::HIDDEN.as_bytes());
+            }
+            hidden_to = start + ECHO_BYTES;
+            written_to = hidden_to;
+        }
+        shown.extend_from_slice(text.as_bytes().get(written_to..).unwrap_or_default());
+        Some(String::from_utf8_lossy(&shown).into_owned())
     }
 
     /// Returns what the caller sent, whatever way it is written in JSON.
@@ -144,6 +190,10 @@ impl TextOwners for CallTexts {
     fn is_in_request(&self, word: &str) -> bool {
         self.request.has_word(word)
     }
+
+    fn hide_echo(&self, text: &str) -> Option<String> {
+        self.request.hide_echo(text)
+    }
 }
 
 #[cfg(test)]
@@ -177,6 +227,28 @@ mod tests {
             request.known_pieces(pieces(&format!("other-{number:02}")));
         }
         assert_eq!(request.passes.load(Ordering::Relaxed), MAX_PASSES);
+    }
+
+    #[test]
+    fn what_a_provider_repeats_of_a_request_is_hidden() {
+        let request = request(
+            r#"{"model":"model-77","messages":[{"content":"my secret diary of \u00e9t\u00e9, page 7"}]}"#,
+        );
+        for (text, expected) in [
+            ("no such field `stop`", None),
+            ("the model-77 of a customer is busy", None),
+            ("not allowed: my secret diary of été, page 7!", Some("not allowed: [hidden]!")),
+            ("not allowed: my secret diary of...", Some("not allowed: [hidden]...")),
+            ("short: my secret", None),
+        ] {
+            assert_eq!(request.hide_echo(text).as_deref(), expected, "{text}");
+        }
+        for _ in 0..100 {
+            request.hide_echo("a text without any of it");
+        }
+        assert_eq!(request.hide_echo("a text without any of it").as_deref(), Some("[hidden]"));
+        // The search for credentials has its own passes.
+        assert_eq!(request.known_pieces(pieces("my secret")).len(), 2);
     }
 
     /// Words that a caller lets a provider repeat do not use up the search for credentials.

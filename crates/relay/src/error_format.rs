@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use canon::{ApiError, ErrorKind};
+use canon::{ApiError, ErrorKind, UpstreamProgress};
 use dialects::{Dialect, LimitHeaderStyle};
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -72,6 +72,9 @@ pub fn log_error(error: &ApiError, status: u16, request_id: &str) {
         tracing::error!(request.id = request_id, status, "answered {status}: {error} [{note}]");
     } else if status >= 500 {
         tracing::warn!(request.id = request_id, status, "answered {status}: {error} [{note}]");
+    } else if matches!(error.progress(), Some(UpstreamProgress::Answered(_))) {
+        // The message is the provider's, and may repeat a part of the request.
+        tracing::debug!(request.id = request_id, status, "answered {status} [{note}]");
     } else {
         tracing::debug!(request.id = request_id, status, "answered {status}: {error} [{note}]");
     }
