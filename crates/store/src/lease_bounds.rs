@@ -18,25 +18,31 @@ pub(crate) const LOCK_KEY: &str = "UPDATE keys SET leased = leased WHERE id = $1
 pub(crate) const SPENT_BETWEEN: &str = "SELECT CAST(COALESCE(SUM(cost), 0) AS BIGINT) FROM usage \
     WHERE span = 'day' AND scope = $1 AND owner = $2 AND begun >= $3 AND begun < $4";
 /// The leases of a node with the limits of their keys. The last three parameters are the begins of
-/// the spending that counts against budgets per day, week and month.
-pub(crate) const LEASES: &str = "SELECT l.token, l.version, l.key_id, l.amount, l.closed, \
+/// the spending that counts against budgets per day, week and month. The keys of an account are summed up
+/// once, and not for each of its leases: a team may have thousands of both.
+pub(crate) const LEASES: &str = "WITH limited AS MATERIALIZED (SELECT DISTINCT k.account_id \
+    FROM leases l JOIN keys k ON k.id = l.key_id \
+    JOIN account_caps a ON a.account_id = k.account_id \
+    WHERE l.node_id = $1 AND (a.cap IS NOT NULL OR a.budget IS NOT NULL)), \
+    sums AS MATERIALIZED (SELECT o.account_id, CAST(SUM(o.spent) AS BIGINT) AS spent, \
+    CAST(SUM(o.leased) AS BIGINT) AS leased \
+    FROM limited JOIN keys o ON o.account_id = limited.account_id GROUP BY o.account_id) \
+    SELECT l.token, l.version, l.key_id, l.amount, l.closed, \
     k.cap, k.spent, k.leased, k.wanted, k.budget, \
     CASE WHEN k.budget IS NULL THEN 0 ELSE (SELECT CAST(COALESCE(SUM(u.cost), 0) AS BIGINT) \
     FROM usage u WHERE u.span = 'day' AND u.scope = 'key_sum' AND u.owner = k.id \
     AND u.begun >= CASE k.budget_period WHEN 'day' THEN CAST($2 AS BIGINT) \
     WHEN 'week' THEN CAST($3 AS BIGINT) ELSE CAST($4 AS BIGINT) END) END AS budget_spent, \
     (SELECT now FROM store_clock) AS now, a.cap AS account_cap, a.budget AS account_budget, \
-    COALESCE(a.wanted, 0) AS account_wanted, \
-    CASE WHEN a.cap IS NULL AND a.budget IS NULL THEN 0 ELSE (SELECT CAST(SUM(o.spent) AS BIGINT) \
-    FROM keys o WHERE o.account_id = k.account_id) END AS account_spent, \
-    CASE WHEN a.cap IS NULL AND a.budget IS NULL THEN 0 ELSE (SELECT CAST(SUM(o.leased) AS BIGINT) \
-    FROM keys o WHERE o.account_id = k.account_id) END AS account_leased, \
+    COALESCE(a.wanted, 0) AS account_wanted, COALESCE(s.spent, 0) AS account_spent, \
+    COALESCE(s.leased, 0) AS account_leased, \
     CASE WHEN a.budget IS NULL THEN 0 ELSE (SELECT CAST(COALESCE(SUM(u.cost), 0) AS BIGINT) \
     FROM usage u WHERE u.span = 'day' AND u.scope = 'account_sum' AND u.owner = k.account_id \
     AND u.begun >= CASE a.budget_period WHEN 'day' THEN CAST($2 AS BIGINT) \
     WHEN 'week' THEN CAST($3 AS BIGINT) ELSE CAST($4 AS BIGINT) END) END AS account_budget_spent \
     FROM leases l JOIN keys k ON k.id = l.key_id \
     LEFT JOIN account_caps a ON a.account_id = k.account_id \
+    LEFT JOIN sums s ON s.account_id = k.account_id \
     WHERE l.node_id = $1 ORDER BY l.key_id";
 
 row! {
@@ -150,6 +156,40 @@ impl From<LeaseRow> for LeaseState {
             wanted: wanted || above || bounds.left().is_none(),
             above,
             closed: row.closed != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::AssertSqlSafe;
+    use std::collections::HashMap;
+
+    /// A heartbeat reads all leases of a node. If it read all keys of an account for each of them, a team
+    /// with a limit and a thousand keys would make every heartbeat last seconds.
+    #[tokio::test]
+    async fn keys_of_an_account_are_not_read_for_each_lease() {
+        let store = crate::Store::open("sqlite::memory:").await.unwrap();
+        let plan = format!("EXPLAIN QUERY PLAN {LEASES}");
+        let steps: Vec<(i64, i64, i64, String)> = crate::on_reader!(&store.db, pool => {
+            let mut plan = sqlx::query_as(AssertSqlSafe(plan.as_str())).bind("node");
+            for _ in 0..3 {
+                plan = plan.bind(0_i64);
+            }
+            plan.fetch_all(pool).await.unwrap()
+        });
+        let by_id: HashMap<i64, (i64, &str)> =
+            steps.iter().map(|(id, above, _, text)| (*id, (*above, text.as_str()))).collect();
+        let reads_of_all: Vec<_> =
+            steps.iter().filter(|(.., text)| text.starts_with("SEARCH o ")).collect();
+        assert!(!reads_of_all.is_empty(), "{steps:#?}");
+        for (_, above, ..) in reads_of_all {
+            let mut above = *above;
+            while let Some((next, text)) = by_id.get(&above) {
+                assert!(!text.contains("CORRELATED"), "{steps:#?}");
+                above = *next;
+            }
         }
     }
 }
