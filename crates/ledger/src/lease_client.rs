@@ -25,6 +25,9 @@ const DEFAULT_OUTAGE_LIMIT: Micros = Micros::from_secs(60);
 const MAX_LEASE_REQUESTS: usize = 8;
 /// Maximum number of settled calls posted at once. Their sums of usage are written together.
 pub const MAX_BATCH_CALLS: usize = 4_000;
+/// Calls of an earlier process that are posted at once. Most of them may be recorded already, which is
+/// slow to find out, and other processes wait for the lock of the store meanwhile.
+const RECOVERY_BATCH_CALLS: usize = 250;
 
 /// The lease client of one node.
 pub struct LeaseClient<S> {
@@ -118,7 +121,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         // Otherwise posting comes first, because registering closes the leases that pay for them.
         let mut mark = own.filter(|_| went_back).unwrap_or(stored);
         let mut recovered = 0;
-        for settled in found.settled.chunks(MAX_BATCH_CALLS) {
+        for settled in found.settled.chunks(RECOVERY_BATCH_CALLS) {
             let raise = (!went_back).then(|| mark.raise());
             let posted = store.post(settled, raise.as_ref()).await?;
             recovered += posted.new + posted.corrected;

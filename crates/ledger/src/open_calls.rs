@@ -25,6 +25,7 @@ use crate::{
 
 mod call_places;
 mod call_table;
+mod clean_end;
 mod figures;
 mod progress;
 mod store_time;

@@ -166,6 +166,16 @@ impl SegmentTable {
         self.unsynced.extend(replaced.cloned());
     }
 
+    /// Gives up the current segment if no call needs a record of any segment. One without records stays,
+    /// because it costs the next process nothing.
+    pub(crate) fn close(&mut self) {
+        if self.users.values().all(|count| *count == 0)
+            && let Some(current) = self.current.take_if(|current| current.written > 0)
+        {
+            self.users.entry(current.number()).or_default();
+        }
+    }
+
     /// Removes segments without users from the table and returns their numbers.
     pub(crate) fn take_unused(&mut self) -> Vec<u64> {
         let current = self.current.as_ref().map(WritableSegment::number);

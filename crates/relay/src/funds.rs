@@ -1,6 +1,6 @@
 //! Money of running calls, and the background tasks that synchronise this node with the store.
 
-use canon::Money;
+use canon::{Micros, Money};
 use ledger::{
     HoldRecord, HoldRefusal, HoldTicket, KeyBalance, KeySpending, LeaseClient, LeaseStoreError,
     MAX_BATCH_CALLS, OpenCalls, TryHold,
@@ -16,6 +16,14 @@ use crate::refusals::RefusalCounts;
 
 /// Time limit for a call that needs the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Silence of the store up to which it is only busy. A heartbeat may take three seconds, and there is one
+/// every second.
+pub const MAX_STORE_SILENCE: Micros = Micros::from_secs(4);
+/// Time limit for a call that needs a store which is only busy.
+const BUSY_STORE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Attempts to return the money that a process does not need after a take-over. The new process waits
+/// for ten seconds.
+const HAND_OVER_ATTEMPTS: u32 = 3;
 /// Longest pause between two attempts of a call that waits for money. A call of this node that ends
 /// wakes it earlier; other nodes return money with a heartbeat, once a second.
 const LEASE_RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -106,29 +114,44 @@ impl NodeFunds {
     ) -> Result<HoldTicket, HoldRefusal> {
         let begun = Instant::now();
         let mut may_get_full = least < full;
-        let mut may_ask_again = true;
         loop {
             let patience = wait.saturating_sub(begun.elapsed());
             let waits_for_full = may_get_full && !patience.is_zero();
             let least = if waits_for_full { full } else { least };
             let holding = self.lease_client.hold(balance, Arc::clone(&record), full, least);
-            match tokio::time::timeout(STORE_TIMEOUT, holding).await {
-                Ok(Err(HoldRefusal::Spent(_) | HoldRefusal::Unreachable(_))) if waits_for_full => {
+            match self.unless_away(begun, holding).await {
+                Some(Err(HoldRefusal::Spent(_) | HoldRefusal::Unreachable(_)))
+                    if waits_for_full =>
+                {
                     may_get_full = false;
                 }
-                Ok(Err(HoldRefusal::Held(_))) if !patience.is_zero() => {
+                Some(Err(HoldRefusal::Held(_))) if !patience.is_zero() => {
                     let pause = LEASE_RETRY_PAUSE.min(patience);
                     // Both outcomes lead to another attempt.
                     let _ = tokio::time::timeout(pause, balance.money_freed()).await;
                 }
-                Ok(outcome) => return outcome,
-                // A store that is only busy, as during a take-over, answers the second time.
-                Err(_) if may_ask_again && !patience.is_zero() => may_ask_again = false,
-                Err(_) => {
+                Some(outcome) => return outcome,
+                None => {
                     return Err(HoldRefusal::Unreachable(
                         "the store did not answer in time".to_owned(),
                     ));
                 }
+            }
+        }
+    }
+
+    /// Waits for an answer of the store. Returns `None` after a second if the store is away. A store that
+    /// answers others is only busy, as during a take-over, and is waited for. The question is not asked
+    /// again, because a busy store would have to answer both.
+    async fn unless_away<T>(&self, begun: Instant, asked: impl Future<Output = T>) -> Option<T> {
+        let mut asked = std::pin::pin!(asked);
+        loop {
+            if let Ok(answer) = tokio::time::timeout(STORE_TIMEOUT, &mut asked).await {
+                return Some(answer);
+            }
+            let is_busy = self.lease_client.time_since_contact() <= MAX_STORE_SILENCE;
+            if !is_busy || begun.elapsed() >= BUSY_STORE_TIMEOUT {
+                return None;
             }
         }
     }
@@ -297,7 +320,12 @@ impl NodeFunds {
     /// because another process serves new calls.
     pub async fn hand_over(&self) {
         self.lease_client.yield_money();
-        self.heartbeat().await;
+        for _ in 0..HAND_OVER_ATTEMPTS {
+            self.heartbeat().await;
+            if self.heartbeat_error().is_none() {
+                return;
+            }
+        }
     }
 
     async fn close_dead_nodes(&self) {
@@ -364,5 +392,23 @@ mod tests {
         drop(open_calls.hold(&balance, held, Money::ZERO, Money::ZERO));
         assert!(open_calls.is_failing());
         assert!(funds.wait_for_batch(hour, &stop).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_busy_store_is_waited_for_and_an_absent_one_is_not() {
+        let clock = Arc::new(ledger::TestClock::default());
+        let shared = Arc::clone(&clock) as Arc<dyn Clock>;
+        let store = Store::open("sqlite::memory:").await.unwrap();
+        let disk = Arc::new(MemoryDisk::default());
+        let opened = OpenCalls::open(Arc::clone(&shared), disk).unwrap();
+        let open_calls = Arc::clone(&opened.book);
+        let leases = LeaseClient::open(opened, store.clone(), shared, "node-a").await.unwrap();
+        let funds = NodeFunds::new(open_calls, leases, store, NodeFolder::first("".as_ref()));
+        let begun = Instant::now();
+        let slow = tokio::time::sleep(STORE_TIMEOUT * 2 + STORE_TIMEOUT / 2);
+        assert!(funds.unless_away(begun, slow).await.is_some(), "the store has just answered");
+        clock.pass(MAX_STORE_SILENCE + Micros::new(1));
+        let never = std::future::pending::<()>();
+        assert!(funds.unless_away(Instant::now(), never).await.is_none());
     }
 }

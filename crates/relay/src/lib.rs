@@ -62,7 +62,7 @@ pub use envelope_keys::EnvelopeKeys;
 pub use error_format::{ErrorFormat, log_error, with_allow_header};
 pub use fence::check_references;
 pub use file_store::FileStore;
-pub use funds::NodeFunds;
+pub use funds::{MAX_STORE_SILENCE, NodeFunds};
 pub use images::{ImageOutcome, ImageResult, ImageTask, generate_images, serve_images};
 pub use large_work::{HeavyWork, HeavyWorkUse, WorkOutcome, WorkPermit};
 pub use node_folder::NodeFolder;

@@ -21,6 +21,18 @@ impl JournalWriter {
         }
     }
 
+    /// Retires all segments if no call needs them. To be called when nothing is written any more.
+    pub(crate) fn close(&self) {
+        let _upkeep = self.upkeep.lock();
+        let _writing = self.writing.lock();
+        let unused = {
+            let mut table = self.table.lock();
+            table.close();
+            table.take_unused()
+        };
+        self.retire(&unused);
+    }
+
     /// Deletes the oldest retired segments, except for so many bytes.
     pub(super) fn prune_retired(&self, kept: u64) -> io::Result<()> {
         let old = self.disk.prunable(kept, MAX_RETIRED_AGE)?;

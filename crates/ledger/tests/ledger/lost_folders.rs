@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cluster::Cluster;
 
-const CAP: i64 = 100_000;
+const CAP: i64 = 30_000;
 /// Money that each call reserves, and its cost.
 const HOLD: i64 = 100;
 const COST: i64 = 3;
