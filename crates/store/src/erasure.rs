@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use canon::{Micros, SharedText};
 use ledger::LedgerEntry;
+use sqlx::AssertSqlSafe;
 
 use crate::audited_change::in_change;
 use crate::block_decoding::decode_calls;
@@ -19,6 +20,7 @@ use crate::compact_text::compact;
 use crate::corrections::{overlay, read_body, read_corrections};
 use crate::db::{Db, clean, in_transaction, on_reader, on_writer};
 use crate::entries::OWNED;
+use crate::open::OVERWRITE_IN_PLACE;
 use crate::{Account, AuditedChange, Store, StoreError};
 
 /// Rows that one transaction deletes, and blocks that one transaction rewrites.
@@ -49,7 +51,7 @@ macro_rules! own_keys {
 }
 
 /// Rows of an account, by table. Keys are not deleted, but lose their names.
-const COUNTS: [(&str, &str); 17] = [
+const COUNTS: [(&str, &str); 18] = [
     ("sessions", "SELECT COUNT(*) FROM sessions WHERE account_id = $1"),
     ("known_devices", "SELECT COUNT(*) FROM known_devices WHERE account_id = $1"),
     ("links", "SELECT COUNT(*) FROM links WHERE account_id = $1"),
@@ -57,6 +59,7 @@ const COUNTS: [(&str, &str); 17] = [
     ("factors", "SELECT COUNT(*) FROM factors WHERE account_id = $1"),
     ("members", "SELECT COUNT(*) FROM members WHERE account_id = $1"),
     ("mcp_grants", "SELECT COUNT(*) FROM mcp_grants WHERE account_id = $1"),
+    ("scim_users", "SELECT COUNT(*) FROM scim_users WHERE account_id = $1"),
     ("keys", concat!("SELECT COUNT(*) FROM keys WHERE ", own_keys!())),
     (
         "refresh_tokens",
@@ -81,7 +84,7 @@ const COUNTS: [(&str, &str); 17] = [
 ];
 
 /// Deletions of the first step.
-const DROP_SIGN_INS: [(&str, &str); 9] = [
+const DROP_SIGN_INS: [(&str, &str); 10] = [
     ("sessions", "DELETE FROM sessions WHERE account_id = $1"),
     ("known_devices", "DELETE FROM known_devices WHERE account_id = $1"),
     ("links", "DELETE FROM links WHERE account_id = $1"),
@@ -89,6 +92,8 @@ const DROP_SIGN_INS: [(&str, &str); 9] = [
     ("factors", "DELETE FROM factors WHERE account_id = $1"),
     ("members", "DELETE FROM members WHERE account_id = $1"),
     ("mcp_grants", "DELETE FROM mcp_grants WHERE account_id = $1"),
+    // With its addresses and its memberships of groups.
+    ("scim_users", "DELETE FROM scim_users WHERE account_id = $1"),
     (
         "refresh_tokens",
         concat!(
@@ -247,12 +252,14 @@ impl Store {
         Ok(rows.into_iter().map(plan).collect())
     }
 
-    /// Makes SQLite overwrite what it deletes from now on, or stops that
-    /// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). The end also empties the write-ahead log, as
-    /// far as no reader needs it. PostgreSQL overwrites deleted rows after its next vacuum.
+    /// Makes SQLite overwrite whole pages that it frees too, or stops that
+    /// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). Rows within pages are always overwritten. The end
+    /// also empties the write-ahead log, as far as no reader needs it. PostgreSQL overwrites deleted rows after its
+    /// next vacuum.
     pub async fn overwrite_deleted(&self, is_on: bool) -> Result<(), StoreError> {
         let Db::Sqlite { writer, .. } = &self.db else { return Ok(()) };
-        let pragma = if is_on { "PRAGMA secure_delete = ON" } else { "PRAGMA secure_delete = OFF" };
+        let mode = if is_on { "ON" } else { OVERWRITE_IN_PLACE };
+        let pragma = AssertSqlSafe(format!("PRAGMA secure_delete = {mode}"));
         sqlx::query(pragma).fetch_all(writer).await?;
         if !is_on {
             sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_all(writer).await?;

@@ -94,6 +94,18 @@ fn primary_code(code: &str) -> Option<i32> {
     code.parse::<i32>().ok().map(|code| code & 0xff)
 }
 
+/// Returns the message of an error of SQLite without line ends, and the remedy for a full disk. A side
+/// file that cannot grow has a code of its own (`SQLITE_IOERR_SHMSIZE`).
+pub(crate) fn sqlite_reason(error: &sqlx::Error) -> String {
+    const FULL: i32 = 13;
+    const SIDE_FILE_CANNOT_GROW: &str = "4874";
+    let code = error.as_database_error().and_then(|error| error.code());
+    let is_full =
+        code.is_some_and(|code| code == SIDE_FILE_CANNOT_GROW || primary_code(&code) == Some(FULL));
+    let remedy = if is_full { "; make room on its disk" } else { "" };
+    format!("{}{remedy}", one_line(error))
+}
+
 /// Returns the message without line ends.
 pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")

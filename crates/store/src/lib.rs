@@ -7,6 +7,7 @@
 
 mod account_caps;
 mod accounts;
+mod acme;
 mod archive;
 mod archived_ids;
 mod attempt_counters;
@@ -65,6 +66,10 @@ mod rollup;
 mod row;
 mod row_statement;
 mod schema_check;
+mod scim_groups;
+mod scim_standings;
+mod scim_tokens;
+mod scim_users;
 mod sealed_body;
 mod session_audit;
 mod sessions;
@@ -78,6 +83,7 @@ mod task_bodies;
 mod task_state;
 mod tasks;
 mod teams;
+mod temp_folder;
 mod text_hash;
 mod usage;
 mod vault;
@@ -86,6 +92,9 @@ mod verify_terms;
 
 pub use account_caps::{AccountTerms, AccountTotal};
 pub use accounts::{Account, AccountRole, PersonChange};
+pub use acme::{
+    AcmeAccount, AcmeCertificate, ChallengeAnswer, IssuedCertificate, SealedCertificate,
+};
 pub use archive::{ArchiveFile, ArchivePart, ArchiveState};
 pub use attempt_counters::AttemptCounter;
 pub use audit::{AuditFilter, AuditLine, AuditRecord};
@@ -125,6 +134,10 @@ pub use refusals::RefusedCalls;
 pub use rekey::RekeyCounts;
 pub use rollup::UsageStep;
 pub use schema_check::{PendingMigration, SchemaState};
+pub use scim_groups::{ScimGroup, ScimGroupCondition};
+pub use scim_standings::ScimStanding;
+pub use scim_tokens::ScimToken;
+pub use scim_users::{ScimAddress, ScimUser, ScimUserCondition};
 pub use sessions::Session;
 pub use store_times::StoreTimes;
 pub use stored_config::{

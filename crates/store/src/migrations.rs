@@ -46,6 +46,8 @@ macro_rules! embedded {
             (34, "node facts", include_str!(concat!($folder, "0034_node_facts.sql"))),
             (36, "schema floor", include_str!(concat!($folder, "0036_schema_floor.sql"))),
             (39, "archive", include_str!(concat!($folder, "0039_archive.sql"))),
+            (40, "acme", include_str!(concat!($folder, "0040_acme.sql"))),
+            (41, "scim", include_str!(concat!($folder, "0041_scim.sql"))),
         ]
     };
 }

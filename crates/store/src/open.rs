@@ -12,10 +12,11 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions, Connection};
 
 use crate::db::Db;
-use crate::error::{is_busy, one_line};
+use crate::error::{is_busy, one_line, sqlite_reason};
 use crate::migrations::{POSTGRES, SQLITE};
 use crate::old_entries::move_old_entries;
 use crate::schema_check::{is_usable, migration_error, read_floor};
+use crate::temp_folder::has_temp_folder;
 use crate::{Store, StoreError};
 
 /// Maximum time to wait for SQLite's lock and for a connection.
@@ -27,6 +28,10 @@ const SQLITE_READERS: u32 = 4;
 /// too, so that a larger cache only holds the same pages once per reader.
 const READER_CACHE: &str = "-256";
 const POSTGRES_CONNECTIONS: u32 = 16;
+/// Makes SQLite overwrite deleted and moved rows wherever that needs no further write
+/// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). Every change of a row leaves a copy of it in its
+/// page otherwise, and an erasure only reaches the rows that are there.
+pub(crate) const OVERWRITE_IN_PLACE: &str = "FAST";
 
 impl Store {
     /// Opens `sqlite:path/to.db` (creates the file, but not its folder) or `postgres://…` and
@@ -75,6 +80,8 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
         .busy_timeout(CONNECT_TIMEOUT)
         .synchronous(SqliteSynchronous::Normal)
         .foreign_keys(true);
+    // SQLite puts large intermediate results into a file, and fails without a folder for it.
+    let base = if has_temp_folder() { base } else { base.pragma("temp_store", "memory") };
     // Idle connections are never closed: a file does not become stale, and a database in memory
     // vanishes with its only connection. A connection that comes back inside a transaction is
     // replaced: after a full disk and some other errors SQLite has already rolled back
@@ -96,6 +103,7 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
         .clone()
         .create_if_missing(true)
         .auto_vacuum(SqliteAutoVacuum::Incremental)
+        .pragma("secure_delete", OVERWRITE_IN_PLACE)
         .journal_mode(SqliteJournalMode::Wal);
     if path != IN_MEMORY {
         create_private(path).await;
@@ -111,7 +119,7 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
                 )),
                 _ => StoreError::Unreachable(format!(
                     "`{path}` cannot be opened, {}",
-                    one_line(&error)
+                    sqlite_reason(&error)
                 )),
             }
         })?;

@@ -8,7 +8,7 @@ use sqlx::{ConnectOptions as _, Connection as _};
 use std::time::{Duration, Instant};
 
 use crate::StoreError;
-use crate::error::{is_busy, one_line};
+use crate::error::{is_busy, one_line, sqlite_reason};
 use crate::migrations::{POSTGRES, SQLITE};
 
 /// Time the database may take to answer.
@@ -65,7 +65,7 @@ async fn probe_sqlite(path: &str) -> Result<StoreProbe, StoreError> {
     }
     let options = SqliteConnectOptions::new().filename(path).busy_timeout(BUSY_TIMEOUT);
     let unreachable = |error: sqlx::Error| {
-        StoreError::Unreachable(format!("`{path}` cannot be used, {}", one_line(&error)))
+        StoreError::Unreachable(format!("`{path}` cannot be used, {}", sqlite_reason(&error)))
     };
     let mut connection = options.connect().await.map_err(unreachable)?;
     let schema = schema_of(&SQLITE, &mut connection).await;

@@ -9,6 +9,7 @@
 )]
 
 mod accounts;
+mod acme;
 mod archive;
 mod attempt_counters;
 mod cached_contents;
@@ -32,6 +33,7 @@ mod provider_objects;
 mod reading;
 mod refresh_tokens;
 mod samples;
+mod scim;
 mod settings;
 mod stored_responses;
 #[cfg(feature = "postgres-tests")]
