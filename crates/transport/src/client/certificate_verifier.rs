@@ -75,6 +75,11 @@ impl CertificateVerifier {
         Ok(Self { provider, additional, bundle: OnceLock::new(), platform: OnceLock::new() })
     }
 
+    /// Returns the additional certificates.
+    pub(crate) fn additional_certificates(&self) -> &[CertificateDer<'static>] {
+        &self.additional
+    }
+
     /// Reads the certificates. The error tells why no server can be verified.
     pub(crate) fn read_roots(&self) -> Result<(), TlsError> {
         if self.bundle().is_none() {

@@ -82,16 +82,7 @@ impl Outbound {
         for pem in trusted {
             roots.extend(read_pem(pem)?);
         }
-        let provider = Arc::clone(ClientConfig::builder().crypto_provider());
-        let verifier = CertificateVerifier::new(roots, provider).map_err(|e| {
-            OutboundError(format!("TLS of outgoing connections could not be set up: {e}"))
-        })?;
-        let verifier = Arc::new(verifier);
-        // `dangerous` warns of verifiers that skip checks; this one asks the platform's.
-        let tls = ClientConfig::builder()
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::clone(&verifier) as _)
-            .with_no_client_auth();
+        let (verifier, tls) = verifying_tls(roots)?;
         Ok(Self { tls, verifier, matcher, resolver: None })
     }
 
@@ -104,6 +95,14 @@ impl Outbound {
             .is_none()
             .then(|| guard.guard_resolver(Arc::new(SystemResolver::default())));
         Self { resolver, ..self.clone() }
+    }
+
+    /// Returns the same settings with further root certificates in PEM.
+    pub fn trusting(&self, pem: &[u8]) -> Result<Self, OutboundError> {
+        let mut roots = self.verifier.additional_certificates().to_vec();
+        roots.extend(read_pem(pem)?);
+        let (verifier, tls) = verifying_tls(roots)?;
+        Ok(Self { tls, verifier, ..self.clone() })
     }
 
     /// Returns the same settings without proxies and without a guard, for services of this machine.
@@ -180,6 +179,23 @@ impl Outbound {
             }
         }
     }
+}
+
+/// Returns TLS settings that trust these certificates besides those of the platform.
+fn verifying_tls(
+    roots: Vec<CertificateDer<'static>>,
+) -> Result<(Arc<CertificateVerifier>, ClientConfig), OutboundError> {
+    let provider = Arc::clone(ClientConfig::builder().crypto_provider());
+    let verifier = CertificateVerifier::new(roots, provider).map_err(|e| {
+        OutboundError(format!("TLS of outgoing connections could not be set up: {e}"))
+    })?;
+    let verifier = Arc::new(verifier);
+    // `dangerous` warns of verifiers that skip checks; this one asks the platform's.
+    let tls = ClientConfig::builder()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::clone(&verifier) as _)
+        .with_no_client_auth();
+    Ok((verifier, tls))
 }
 
 /// Error while a connection is opened.

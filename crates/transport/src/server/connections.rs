@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::task::Context;
 use tokio_util::sync::CancellationToken;
 
@@ -38,16 +38,67 @@ pub struct Connections {
     registry: Mutex<ConnectionRegistry>,
     ending: CancellationToken,
     refused: AtomicU64,
+    /// True if a new connection may take the place of one that waits for a request.
+    replaces_idle: bool,
 }
 
 #[derive(Debug, Default)]
 struct ConnectionRegistry {
     next_id: u64,
     by_address: HashMap<IpAddr, usize>,
-    wakers: HashMap<u64, Arc<AtomicWaker>>,
+    open: HashMap<u64, OpenConnection>,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    ip: IpAddr,
+    state: Arc<ConnectionState>,
+}
+
+#[derive(Debug)]
+struct ConnectionState {
+    waker: Arc<AtomicWaker>,
+    /// True while no request has arrived completely.
+    is_waiting: AtomicBool,
+    is_replaced: AtomicBool,
+}
+
+impl ConnectionRegistry {
+    fn remove(&mut self, id: u64) -> Option<OpenConnection> {
+        let removed = self.open.remove(&id)?;
+        if let Some(count) = self.by_address.get_mut(&removed.ip) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_address.remove(&removed.ip);
+            }
+        }
+        Some(removed)
+    }
+
+    /// Closes the oldest connection that waits for a request, of that address if there is one. Returns
+    /// false if none waits.
+    fn close_waiting(&mut self, ip: Option<IpAddr>) -> bool {
+        let waits = |one: &OpenConnection| {
+            ip.is_none_or(|ip| ip == one.ip) && one.state.is_waiting.load(Ordering::Relaxed)
+        };
+        let waiting = self.open.iter().filter(|(_, one)| waits(one)).map(|(id, _)| *id);
+        let Some(OpenConnection { state, .. }) = waiting.min().and_then(|id| self.remove(id))
+        else {
+            return false;
+        };
+        state.is_replaced.store(true, Ordering::Release);
+        state.waker.wake();
+        true
+    }
 }
 
 impl Connections {
+    /// Creates a registry in which a new connection takes the place of the oldest one that waits for a
+    /// request, if there are too many. Peers that send nothing, or half of a head, keep nobody out.
+    pub fn replacing_idle() -> Self {
+        Self { replaces_idle: true, ..Self::default() }
+    }
+
     /// Returns the current phase.
     pub fn phase(&self) -> ShutdownPhase {
         match self.phase.load(Ordering::Acquire) {
@@ -66,8 +117,8 @@ impl Connections {
         if phase >= ShutdownPhase::End {
             self.ending.cancel();
         }
-        for waker in self.registry.lock().wakers.values() {
-            waker.wake();
+        for OpenConnection { state, .. } in self.registry.lock().open.values() {
+            state.waker.wake();
         }
     }
 
@@ -78,7 +129,7 @@ impl Connections {
 
     /// Returns the number of open connections.
     pub fn count(&self) -> usize {
-        self.registry.lock().wakers.len()
+        self.registry.lock().open.len()
     }
 
     /// Returns the number of connections that were refused since start.
@@ -90,15 +141,24 @@ impl Connections {
     pub fn admit(self: &Arc<Self>, ip: IpAddr, limits: &HttpLimits) -> Option<Connection> {
         let mut registry = self.registry.lock();
         let count = registry.by_address.get(&ip).copied().unwrap_or(0);
-        if registry.wakers.len() >= limits.connections || count >= limits.connections_per_address {
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            return None;
+        let has_many = count >= limits.connections_per_address;
+        if has_many || registry.open.len() >= limits.connections {
+            let address = has_many.then_some(ip);
+            if !self.replaces_idle || !registry.close_waiting(address) {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
         }
-        registry.by_address.insert(ip, count + 1);
+        *registry.by_address.entry(ip).or_default() += 1;
         registry.next_id += 1;
-        let (id, waker) = (registry.next_id, Arc::new(AtomicWaker::new()));
-        registry.wakers.insert(id, Arc::clone(&waker));
-        Some(Connection { connections: Arc::clone(self), ip, id, waker })
+        let id = registry.next_id;
+        let state = Arc::new(ConnectionState {
+            waker: Arc::default(),
+            is_waiting: AtomicBool::new(true),
+            is_replaced: AtomicBool::new(false),
+        });
+        registry.open.insert(id, OpenConnection { ip, state: Arc::clone(&state) });
+        Some(Connection { connections: Arc::clone(self), id, state })
     }
 }
 
@@ -106,9 +166,8 @@ impl Connections {
 #[derive(Debug)]
 pub struct Connection {
     connections: Arc<Connections>,
-    ip: IpAddr,
     id: u64,
-    waker: Arc<AtomicWaker>,
+    state: Arc<ConnectionState>,
 }
 
 impl Connection {
@@ -125,24 +184,74 @@ impl Connection {
     /// Registers the task to be woken by the next phase. Must be called before [`Self::phase`], so
     /// that no change is missed.
     pub fn register_waker(&self, cx: &Context<'_>) {
-        self.waker.register(cx.waker());
+        self.state.waker.register(cx.waker());
     }
 
     /// Returns the waker of this connection.
     pub fn waker(&self) -> Arc<AtomicWaker> {
-        Arc::clone(&self.waker)
+        Arc::clone(&self.state.waker)
+    }
+
+    /// Notes if the connection waits for a request.
+    pub fn set_waiting(&self, is_waiting: bool) {
+        self.state.is_waiting.store(is_waiting, Ordering::Relaxed);
+    }
+
+    /// Returns true if another connection has the place of this one, which must close then.
+    pub fn is_replaced(&self) -> bool {
+        self.state.is_replaced.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let mut registry = self.connections.registry.lock();
-        registry.wakers.remove(&self.id);
-        if let Some(count) = registry.by_address.get_mut(&self.ip) {
-            *count -= 1;
-            if *count == 0 {
-                registry.by_address.remove(&self.ip);
-            }
-        }
+        drop(self.connections.registry.lock().remove(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const LIMITS: HttpLimits = HttpLimits {
+        connections: 3,
+        connections_per_address: 2,
+        headers: 1,
+        header_bytes: 1,
+        header_time: Duration::ZERO,
+        body_time: Duration::ZERO,
+        body_rate: 1,
+        idle: Duration::ZERO,
+        stall: Duration::ZERO,
+        streams: 1,
+        resets: 1,
+        control_frames: 1,
+    };
+
+    #[test]
+    fn a_new_connection_replaces_the_oldest_that_waits() {
+        let [one, other, third] = [1, 2, 3].map(|last| IpAddr::from([127, 0, 0, last]));
+        let plain = Arc::new(Connections::default());
+        let kept = [one, one].map(|ip| plain.admit(ip, &LIMITS).unwrap());
+        assert!(plain.admit(one, &LIMITS).is_none(), "usually the new one is refused");
+        drop(kept);
+        let connections = Arc::new(Connections::replacing_idle());
+        let admit = |ip| connections.admit(ip, &LIMITS);
+        let busy = admit(one).unwrap();
+        busy.set_waiting(false);
+        let waiting = admit(one).unwrap();
+        let of_other = admit(other).unwrap();
+        let next = admit(one).unwrap();
+        assert!(waiting.is_replaced() && !busy.is_replaced() && !of_other.is_replaced());
+        drop(waiting);
+        assert_eq!(connections.count(), 3, "its place was given away before");
+        let last = admit(third).unwrap();
+        assert!(of_other.is_replaced() && !next.is_replaced());
+        [&next, &last].iter().for_each(|one| one.set_waiting(false));
+        assert!(admit(other).is_none(), "all of them serve requests");
+        drop((busy, next, last, of_other));
+        assert_eq!(connections.count(), 0);
+        assert!(connections.registry.lock().by_address.is_empty());
     }
 }

@@ -82,6 +82,9 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
             let _ = serving.as_mut().poll(cx);
             return Poll::Ready(());
         }
+        if connection.is_replaced() {
+            return Poll::Ready(());
+        }
         match connection.phase() {
             ShutdownPhase::Serve | ShutdownPhase::HandOver | ShutdownPhase::Linger => {}
             ShutdownPhase::Drain | ShutdownPhase::End if closing => {}
@@ -97,8 +100,10 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
             }
             return Poll::Ready(());
         }
+        let idle_until = streams.idle_until(limits.idle);
+        connection.set_waiting(idle_until.is_some());
         if !closing
-            && let Some(deadline) = streams.idle_until(limits.idle)
+            && let Some(deadline) = idle_until
             && timer.poll(cx, deadline).is_ready()
         {
             closing = true;

@@ -14,6 +14,7 @@ mod metered_stream;
 mod request_body;
 mod server_reply;
 mod server_request;
+mod tls;
 mod upgrade;
 mod web_socket;
 
@@ -24,6 +25,7 @@ pub use metered_stream::ReadMeter;
 pub use request_body::{body_error, read_whole, too_large};
 pub use server_reply::{ReplyHeaders, ServerReply};
 pub use server_request::{RequestHead, ServerBody, ServerRequest};
+pub use tls::{ChallengeCertificates, ChallengeFuture, TlsSettings};
 pub use upgrade::{ConnectionPlace, ProtocolUpgrade, UpgradedConnection};
 pub use web_socket::{CloseReason, SocketInput, WebSocket, accept_web_socket};
 
@@ -33,7 +35,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
 use h2_frames::PrefixedStream;
@@ -52,7 +53,7 @@ pub struct ListenerSettings {
     /// Limits of each connection.
     pub limits: HttpLimits,
     /// Certificate and protocols; `None` serves plain HTTP.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub tls: Option<TlsSettings>,
 }
 
 /// Accepts connections until `closing` has ended and none waits to be accepted. Each one is a task of
@@ -105,7 +106,6 @@ pub async fn accept<H: RequestHandler>(
             }
             continue;
         };
-        let tls = tls.map(TlsAcceptor::from);
         let streams = tasks.clone();
         tasks.spawn(serve(handler(peer), connection, stream, tls, limits, streams));
     }
@@ -115,7 +115,7 @@ async fn serve<H: RequestHandler>(
     handler: H,
     connection: Connection,
     stream: TcpStream,
-    tls: Option<TlsAcceptor>,
+    tls: Option<TlsSettings>,
     limits: HttpLimits,
     tasks: TaskTracker,
 ) {
@@ -123,7 +123,8 @@ async fn serve<H: RequestHandler>(
     match tls {
         None => serve_http(stream, handler, connection, limits, tasks).await,
         Some(tls) => match tokio::time::timeout(limits.header_time, tls.accept(stream)).await {
-            Ok(Ok(stream)) => serve_http(stream, handler, connection, limits, tasks).await,
+            Ok(Ok(Some(stream))) => serve_http(stream, handler, connection, limits, tasks).await,
+            Ok(Ok(None)) => tracing::debug!("a challenge was answered within TLS"),
             Ok(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
             Err(_) => tracing::debug!("a TLS handshake did not finish in time"),
         },

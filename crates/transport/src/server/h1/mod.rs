@@ -147,7 +147,10 @@ enum SendOutcome {
 impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// Serves one request.
     async fn serve_request(&mut self, first: bool) -> NextStep {
-        let head = match self.next_head(first).await {
+        self.connection.set_waiting(true);
+        let head = self.next_head(first).await;
+        self.connection.set_waiting(false);
+        let head = match head {
             NextHead::Usual(head) => Ok(head),
             NextHead::Head(bytes) if first && bytes == HTTP2_PREFACE => return NextStep::Http2,
             NextHead::Head(bytes) => {
@@ -175,7 +178,9 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
             wire.end_request();
             wire.framing == Framing::Done
         };
-        options.keep_alive &= finished && self.connection.phase() == ShutdownPhase::Serve;
+        let is_kept =
+            self.connection.phase() == ShutdownPhase::Serve && !self.connection.is_replaced();
+        options.keep_alive &= finished && is_kept;
         let upgrade = reply.upgrade.take();
         // The connection stays open for the other protocol, which ends it at a shutdown.
         options.keep_alive |= upgrade.is_some();
@@ -224,6 +229,9 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                 }
             }
             connection.register_waker(cx);
+            if connection.is_replaced() {
+                return Poll::Ready(NextHead::Closed);
+            }
             if connection.phase() >= ShutdownPhase::Drain && wire.read.is_empty() {
                 if connection.phase() >= ShutdownPhase::End {
                     return Poll::Ready(NextHead::Closed);
