@@ -4,10 +4,6 @@ use canon::Micros;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use std::path::PathBuf;
-
-use crate::raw::RawTls;
 
 /// Tags of DER (<https://www.itu.int/rec/T-REC-X.690>): a sequence, two kinds of time, and the version
 /// of a certificate.
@@ -19,25 +15,35 @@ const VERSION: u8 = 0xa0;
 /// Certificate of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerCertificate {
-    /// Its file.
-    pub file: PathBuf,
-    /// The end of its validity, the earliest of the chain; `None` if it cannot be read.
-    pub expires: Option<Micros>,
+    /// Its origin, as a sentence names it: `in FILE`, `of DOMAIN`.
+    pub origin: String,
+    /// The time of its validity; `None` if it cannot be read.
+    pub validity: Option<CertificateValidity>,
 }
 
-impl ListenerCertificate {
-    /// Reads the file again. One that cannot be read has no known end.
-    pub(super) fn read(raw: &RawTls) -> Self {
-        let chain = CertificateDer::pem_file_iter(&raw.cert).ok();
-        let chain = chain.into_iter().flatten().map_while(Result::ok);
-        let expires = chain.filter_map(|one| expiry(&one)).min();
-        Self { file: raw.cert.clone(), expires }
+/// Time in which a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CertificateValidity {
+    /// Its begin.
+    pub begins: Micros,
+    /// Its end.
+    pub ends: Micros,
+}
+
+impl CertificateValidity {
+    /// Returns the time in which all certificates of a chain are valid. One that cannot be read does not
+    /// count.
+    pub(super) fn of_chain(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        let all = chain.iter().filter_map(|one| validity(one));
+        all.reduce(|sum, one| Self {
+            begins: sum.begins.max(one.begins),
+            ends: sum.ends.min(one.ends),
+        })
     }
 }
 
-/// Returns the end of the validity of a certificate
-/// (<https://www.rfc-editor.org/rfc/rfc5280#section-4.1>).
-fn expiry(certificate: &[u8]) -> Option<Micros> {
+/// Returns the validity of a certificate (<https://www.rfc-editor.org/rfc/rfc5280#section-4.1>).
+fn validity(certificate: &[u8]) -> Option<CertificateValidity> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut body, _) = element(certificate)?;
     let (tag, _, behind) = element(body)?;
@@ -52,8 +58,13 @@ fn expiry(certificate: &[u8]) -> Option<Micros> {
     if tag != SEQUENCE {
         return None;
     }
-    let (_, _, ends) = element(validity)?;
-    let (tag, text, _) = element(ends)?;
+    let (tag, begins, behind) = element(validity)?;
+    let begins = time(tag, begins)?;
+    let (tag, ends, _) = element(behind)?;
+    Some(CertificateValidity { begins, ends: time(tag, ends)? })
+}
+
+fn time(tag: u8, text: &[u8]) -> Option<Micros> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     let (year, rest) = match tag {
         UTC_TIME => {
@@ -111,6 +122,10 @@ mod tests {
         der(SEQUENCE, &der(SEQUENCE, &parts.concat()))
     }
 
+    fn expiry(certificate: &[u8]) -> Option<Micros> {
+        validity(certificate).map(|found| found.ends)
+    }
+
     #[test]
     fn the_end_of_a_certificate_is_read() {
         let second = |time: Option<Micros>| time.map(Micros::as_secs);
@@ -120,6 +135,8 @@ mod tests {
             assert_eq!(second(expiry(&utc)), Some(1_801_439_998));
             let general = certificate(version, GENERALIZED_TIME, "20700131235958Z");
             assert_eq!(second(expiry(&general)), Some(3_158_438_398));
+            let begins = validity(&general).map(|found| found.begins);
+            assert_eq!(second(begins), Some(1_735_689_600));
         }
     }
 

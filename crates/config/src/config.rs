@@ -12,12 +12,12 @@ use store::VaultKeys;
 use transport::{HttpLimits, Outbound};
 use upstream::Provider;
 
-use crate::certificate::ListenerCertificate;
 use crate::directory_keys::DirectoryKey;
 use crate::error::{ConfigError, FieldError};
 use crate::files::FileStorage;
 use crate::identity::{self, IdentityProvider};
 use crate::ip_range::IpRange;
+use crate::listener_tls::ListenerTls;
 use crate::mail::Mailer;
 use crate::mcp::{self, McpSettings};
 use crate::outbound::{self, MediaSettings};
@@ -33,13 +33,15 @@ use crate::telemetry::{self, OtlpTarget};
 use crate::timeouts::{DEFAULT_TIMEOUTS, overlay as timeouts_over};
 use crate::units::{self, nearest_word, parse_duration};
 use crate::valkey::{self, ValkeySettings};
-use crate::{files, listener, overrides, retention};
+use crate::{acme, files, listener, overrides, retention};
 
 /// A complete and checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Address the server listens on.
     pub listen_address: SocketAddr,
+    /// Address of a listener that answers challenges and sends callers to `public_url`.
+    pub http_address: Option<SocketAddr>,
     /// Address under which callers and browsers reach the gateway.
     pub public_url: String,
     /// Address of a separate listener for metrics.
@@ -78,10 +80,8 @@ pub struct Config {
     pub web_sockets: bool,
     /// Time after which a WebSocket is closed.
     pub web_socket_lifetime: Duration,
-    /// Certificate of the listener; `None` serves plain HTTP.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Validity of that certificate.
-    pub certificate: Option<ListenerCertificate>,
+    /// Certificates of the listener; `None` serves plain HTTP.
+    pub tls: Option<Arc<ListenerTls>>,
     /// Time that responses are stored for later calls.
     pub answer_retention: Duration,
     /// Time that conversations are stored after their last change.
@@ -252,8 +252,14 @@ fn check(
     let listen_address = parse_address("server.listen", &listen_address)?;
     let metrics_address =
         server.metrics.map(|text| parse_address("server.metrics", &text)).transpose()?;
-    let scheme = if server.tls.is_some() { "https" } else { "http" };
-    let public_url = server.public_url.unwrap_or_else(|| format!("{scheme}://{listen_address}"));
+    let (outbound, guard) = outbound::check(outbound, env)?;
+    let acme = server.acme.map(|raw| acme::check(raw, &outbound, env)).transpose()?;
+    let scheme = if server.tls.is_some() || acme.is_some() { "https" } else { "http" };
+    let public_url = match (server.public_url, &acme) {
+        (Some(url), _) => url,
+        (None, Some(acme)) => acme.public_url(listen_address.port()),
+        (None, None) => format!("{scheme}://{listen_address}"),
+    };
     let public_url = public_url.trim_end_matches('/').to_owned();
     if !public_url.starts_with("http://") && !public_url.starts_with("https://") {
         return Err(FieldError::new(
@@ -307,8 +313,18 @@ fn check(
     let web_sockets = server.websockets.unwrap_or(true);
     let linger = listener::linger(server.linger.as_deref())?;
     let web_socket_lifetime = listener::web_socket_lifetime(server.websocket_time.as_deref())?;
-    let tls = server.tls.as_ref().map(listener::server_tls).transpose()?;
-    let certificate = server.tls.as_ref().map(ListenerCertificate::read);
+    if acme.is_some() && vault_keys.is_none() && !store_url.starts_with("sqlite:") {
+        return Err(FieldError::new(
+            "server.acme",
+            "private keys are sealed in the database; set `vault` of `[server]`, the same on every node",
+        ));
+    }
+    let http_listen = server.http_listen.as_deref();
+    let http_listen =
+        http_listen.map(|text| parse_address("server.http_listen", text)).transpose()?;
+    let http_address =
+        acme::http_address(http_listen, acme.as_ref(), listen_address, server.tls.is_some())?;
+    let tls = ListenerTls::check(server.tls, acme)?.map(Arc::new);
     let answer_retention =
         limits.keep_answers.as_deref().map_or(Ok(Duration::from_secs(30 * 86_400)), parse_duration);
     let answer_retention =
@@ -330,7 +346,6 @@ fn check(
 
     let telemetry = telemetry::check(telemetry, env)?;
     let demo_enabled = server.demo.unwrap_or(true);
-    let (outbound, guard) = outbound::check(outbound, env)?;
     let guard = guard.refusing_own_host(&public_url);
     let files = files::check(files, &options.data_folder, &outbound, env)?;
     let retention = retention::check(retention, &options.data_folder, &outbound, env)?;
@@ -358,6 +373,7 @@ fn check(
     let mcp = mcp::check(mcp, &media, &outbound, env)?;
     Ok(Config {
         listen_address,
+        http_address,
         public_url,
         metrics_address,
         data_folder: options.data_folder.clone(),
@@ -376,7 +392,6 @@ fn check(
         tasks,
         http_limits,
         tls,
-        certificate,
         web_sockets,
         web_socket_lifetime,
         answer_retention,

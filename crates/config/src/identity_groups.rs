@@ -50,6 +50,11 @@ impl GroupMapping {
         self.rules.iter().filter(|rule| groups.contains(&rule.group))
     }
 
+    /// Returns true if a rule names one of these groups.
+    pub fn names_any(&self, groups: &[String]) -> bool {
+        self.matched(groups).next().is_some()
+    }
+
     /// Returns true if a group gives a role. Otherwise roles are given by hand.
     pub fn gives_roles(&self) -> bool {
         self.rules.iter().any(|rule| rule.role.is_some())

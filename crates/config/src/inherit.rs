@@ -61,8 +61,12 @@ impl PreviousLanes<'_> {
 }
 
 impl Config {
-    /// Takes over the health and the counts of lanes that still exist, and what their credentials fetched.
+    /// Takes over the health and the counts of lanes that still exist, what their credentials fetched, and
+    /// the certificate of the listener if it is not in a file.
     pub fn inherit_health(&mut self, old: &Self) {
+        if let (Some(tls), Some(earlier)) = (&self.tls, &old.tls) {
+            tls.adopt(earlier);
+        }
         for provider in &self.providers {
             if let Some(earlier) = old.providers.iter().find(|own| own.name == provider.name) {
                 provider.adopt_credentials(earlier);

@@ -4,6 +4,7 @@
 //! into [`Config`], in which every address, limit, secret and lane is resolved. Providers and
 //! models that administrators stored are merged into it ([`StoredEntries`]).
 
+mod acme;
 mod admin_auth;
 mod auth;
 mod auth_aws;
@@ -14,6 +15,7 @@ mod config;
 mod directory_keys;
 mod entry;
 mod error;
+mod file_version;
 mod files;
 mod identity;
 mod identity_groups;
@@ -21,6 +23,7 @@ mod inherit;
 mod ip_range;
 mod lane_counters;
 mod listener;
+mod listener_tls;
 mod mail;
 mod mcp;
 mod models;
@@ -39,13 +42,15 @@ mod stored_directory;
 mod tasks;
 mod telemetry;
 mod timeouts;
+mod tls_files;
 mod units;
 mod valkey;
 mod watch;
 mod wildcards;
 
+pub use acme::{AcmeAccountKey, AcmeChallenge, AcmeSettings};
 pub use admin_auth::{auth_from_json, auth_from_secret};
-pub use certificate::ListenerCertificate;
+pub use certificate::{CertificateValidity, ListenerCertificate};
 pub use config::{Config, LoadOptions};
 pub use directory_keys::{
     BundleSignatureError, DirectoryKey, DirectoryKeyError, DirectorySigner, SignedBundle,
@@ -58,6 +63,7 @@ pub use identity_groups::GroupMapping;
 pub use ip_range::{IpRange, IpRangeError};
 pub use lane_counters::{CallEnd, CountedCall, LaneCounters};
 pub use listener::GateLimits;
+pub use listener_tls::{AcmeState, ListenerTls, TlsLook};
 pub use mail::{MailError, MailMessage, Mailer};
 pub use mcp::{GrantHolder, McpOAuthSettings, McpServerSettings, McpSettings};
 pub use outbound::MediaSettings;
@@ -74,6 +80,7 @@ pub use stored::{CredentialIssue, StoredAuth, StoredEntries, StoredModel, Stored
 pub use stored_directory::{DirectoryRecord, InstalledDirectory};
 pub use tasks::TaskLimits;
 pub use telemetry::OtlpTarget;
+pub use tls_files::{CertificateError, certified_key};
 pub use units::{UnitError, nearest_word, parse_duration};
 pub use valkey::ValkeySettings;
 pub use watch::{ReloadStep, watch_config};

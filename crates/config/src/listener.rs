@@ -1,17 +1,13 @@
-//! Limits and certificate of the listener.
+//! Limits of the listener.
 
 use canon::Money;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::sync::Arc;
 use std::time::Duration;
 
 use transport::HttpLimits;
 use transport::server::MAX_HEADERS;
 
 use crate::error::FieldError;
-use crate::raw::{RawLimits, RawTls};
+use crate::raw::RawLimits;
 use crate::units::{parse_duration, parse_size};
 
 /// Checks `[limits]` and fills in the defaults.
@@ -161,32 +157,4 @@ pub(super) fn gate_limits(raw: &RawLimits, body: usize) -> Result<GateLimits, Fi
         public_rpm: count("public_rpm", raw.public_rpm, 6_000)?,
         public_running: count("public_running", raw.public_running, 256)?,
     })
-}
-
-/// Reads certificate and key. Serves TLS 1.2 and 1.3 without early data, and prefers `h2` to
-/// `http/1.1`.
-pub(super) fn server_tls(raw: &RawTls) -> Result<Arc<ServerConfig>, FieldError> {
-    let RawTls { cert, key } = raw;
-    let chain = CertificateDer::pem_file_iter(cert)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| {
-            FieldError::new(
-                "server.tls.cert",
-                format_args!("{} cannot be read: {e}", cert.display()),
-            )
-        })?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| {
-        FieldError::new("server.tls.key", format_args!("{} cannot be read: {e}", key.display()))
-    })?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| FieldError::new("server.tls", e))?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|e| {
-            FieldError::new("server.tls", format_args!("certificate and key do not match: {e}"))
-        })?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
 }

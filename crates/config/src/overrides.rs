@@ -2,7 +2,7 @@
 //! `[server]`.
 
 use crate::error::FieldError;
-use crate::raw::{RawConfig, RawShared, RawTls, StringOrList};
+use crate::raw::{RawConfig, RawServer, RawShared, SecretRef, StringOrList};
 
 /// Applies the variables to the parsed file.
 pub(super) fn apply(
@@ -15,6 +15,7 @@ pub(super) fn apply(
         }
     };
     text("PORTUNUS_SERVER_LISTEN", &mut raw.server.listen);
+    text("PORTUNUS_SERVER_HTTP_LISTEN", &mut raw.server.http_listen);
     text("PORTUNUS_SERVER_PUBLIC_URL", &mut raw.server.public_url);
     text("PORTUNUS_SERVER_METRICS", &mut raw.server.metrics);
     text("PORTUNUS_SERVER_DURABILITY", &mut raw.server.durability);
@@ -90,19 +91,12 @@ pub(super) fn apply(
             *field = Some(count);
         }
     }
-    match (env("PORTUNUS_SERVER_TLS_CERT"), env("PORTUNUS_SERVER_TLS_KEY")) {
-        (None, None) => {}
-        (Some(cert), Some(key)) => {
-            raw.server.tls = Some(RawTls { cert: cert.into(), key: key.into() });
-        }
-        (Some(_), None) => return Err(FieldError::new("PORTUNUS_SERVER_TLS_KEY", "is missing")),
-        (None, Some(_)) => return Err(FieldError::new("PORTUNUS_SERVER_TLS_CERT", "is missing")),
-    }
+    apply_tls(&mut raw.server, env)?;
     if let Some(secret) = env("PORTUNUS_SERVER_SECRET") {
-        raw.server.secret = Some(crate::raw::SecretRef::Text { text: secret });
+        raw.server.secret = Some(SecretRef::Text { text: secret });
     }
     if let Some(keys) = env("PORTUNUS_SERVER_VAULT") {
-        raw.server.vault = Some(crate::raw::SecretRef::Text { text: keys });
+        raw.server.vault = Some(SecretRef::Text { text: keys });
     }
     if let Some(list) = env("PORTUNUS_OUTBOUND_ALLOW") {
         raw.outbound.allow = list.split(',').map(|host| host.trim().to_owned()).collect();
@@ -156,6 +150,67 @@ pub(super) fn apply(
     if let Some(valkey) = env("PORTUNUS_SHARED_VALKEY") {
         let patience = raw.shared.take().and_then(|shared| shared.patience);
         raw.shared = Some(RawShared { valkey, patience });
+    }
+    Ok(())
+}
+
+/// Applies the variables of certificates. One of them alone opens its section.
+fn apply_tls(
+    server: &mut RawServer,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), FieldError> {
+    let named = |name: &str| env(&format!("PORTUNUS_SERVER_TLS_{name}"));
+    match (named("CERT"), named("KEY")) {
+        (None, None) => {}
+        (Some(cert), Some(key)) => {
+            let tls = server.tls.get_or_insert_default();
+            (tls.cert, tls.key) = (Some(cert.into()), Some(key.into()));
+        }
+        (Some(_), None) => return Err(FieldError::new("PORTUNUS_SERVER_TLS_KEY", "is missing")),
+        (None, Some(_)) => return Err(FieldError::new("PORTUNUS_SERVER_TLS_CERT", "is missing")),
+    }
+    if let Some(file) = named("CLIENT_CA") {
+        server.tls.get_or_insert_default().client_ca = Some(file.into());
+    }
+    if let Some(file) = named("CLIENT_CRL") {
+        server.tls.get_or_insert_default().client_crl = Some(file.into());
+    }
+    if let Some(word) = named("CLIENT_CERTIFICATES") {
+        server.tls.get_or_insert_default().client_certificates = Some(word);
+    }
+    let named = |name: &str| env(&format!("PORTUNUS_SERVER_ACME_{name}"));
+    let list = |text: String| -> Vec<String> {
+        text.split(',').map(|one| one.trim().to_owned()).collect()
+    };
+    if let Some(domains) = named("DOMAINS") {
+        server.acme.get_or_insert_default().domains = list(domains);
+    }
+    if let Some(agreed) = named("TERMS_AGREED") {
+        let agreed = agreed.parse().map_err(|_| {
+            FieldError::new(
+                "PORTUNUS_SERVER_ACME_TERMS_AGREED",
+                format_args!("`{agreed}` is not known; write true or false"),
+            )
+        })?;
+        server.acme.get_or_insert_default().terms_agreed = Some(agreed);
+    }
+    if let Some(contacts) = named("CONTACT") {
+        server.acme.get_or_insert_default().contact = Some(StringOrList::Many(list(contacts)));
+    }
+    if let Some(directory) = named("DIRECTORY") {
+        server.acme.get_or_insert_default().directory = Some(directory);
+    }
+    if let Some(challenge) = named("CHALLENGE") {
+        server.acme.get_or_insert_default().challenge = Some(challenge);
+    }
+    if let Some(file) = named("CA") {
+        server.acme.get_or_insert_default().ca = Some(file.into());
+    }
+    if let Some(id) = named("EAB_KEY_ID") {
+        server.acme.get_or_insert_default().eab_key_id = Some(id);
+    }
+    if let Some(key) = named("EAB_KEY") {
+        server.acme.get_or_insert_default().eab_key = Some(SecretRef::Text { text: key });
     }
     Ok(())
 }

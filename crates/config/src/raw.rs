@@ -40,6 +40,7 @@ pub(crate) struct RawConfig {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawServer {
     pub listen: Option<String>,
+    pub http_listen: Option<String>,
     pub public_url: Option<String>,
     pub metrics: Option<String>,
     pub demo: Option<bool>,
@@ -47,18 +48,36 @@ pub(crate) struct RawServer {
     pub vault: Option<SecretRef>,
     pub durability: Option<String>,
     pub tls: Option<RawTls>,
+    pub acme: Option<RawAcme>,
     pub trusted_proxies: Vec<String>,
     pub websockets: Option<bool>,
     pub websocket_time: Option<String>,
     pub linger: Option<String>,
 }
 
-/// Certificate of the listener and its key, as PEM files.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// `[server.tls]`: certificate of the listener with its key, and certificates of callers, as PEM files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTls {
-    pub cert: PathBuf,
-    pub key: PathBuf,
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    pub client_ca: Option<PathBuf>,
+    pub client_certificates: Option<String>,
+    pub client_crl: Option<PathBuf>,
+}
+
+/// `[server.acme]`: certificates of an authority that speaks ACME.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawAcme {
+    pub domains: Vec<String>,
+    pub terms_agreed: Option<bool>,
+    pub contact: Option<StringOrList>,
+    pub directory: Option<String>,
+    pub challenge: Option<String>,
+    pub ca: Option<PathBuf>,
+    pub eab_key_id: Option<String>,
+    pub eab_key: Option<SecretRef>,
 }
 
 /// `[store]`: the database.

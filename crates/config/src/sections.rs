@@ -11,11 +11,13 @@ pub type SectionDigests = BTreeMap<&'static str, [u8; 32]>;
 /// Computes the digests of the file and of the variables that override it. Addresses and certificates of
 /// a node are its own, and values of secrets are not part of it: only their places are.
 pub(super) fn digests(raw: &RawConfig) -> SectionDigests {
-    let RawServer { demo, durability, trusted_proxies, websockets, websocket_time, .. } =
+    let RawServer { demo, durability, trusted_proxies, websockets, websocket_time, acme, .. } =
         &raw.server;
+    // Nodes that order no certificate have the digest that they had before there were orders.
+    let acme = acme.as_ref().map(|acme| format!("{acme:?}")).unwrap_or_default();
     let server = (demo, durability, trusted_proxies, websockets, websocket_time);
     let texts = [
-        ("server", format!("{server:?}")),
+        ("server", format!("{server:?}{acme}")),
         ("store", format!("{:?}", raw.store.away)),
         ("shared", format!("{:?}", raw.shared)),
         ("files", format!("{:?}", raw.files)),

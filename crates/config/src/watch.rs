@@ -7,12 +7,12 @@
 //! watch would need one on the folder and on each link, and the folder may hold files that are written
 //! all the time.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::{Config, LoadOptions};
+use crate::file_version::FileVersion;
 
 /// Period of looking at the file.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -107,32 +107,6 @@ impl<'a> WatchedFile<'a> {
         } else {
             FileLook::Same
         }
-    }
-}
-
-/// Properties that differ between two states of the file behind a path.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileVersion {
-    device: u64,
-    inode: u64,
-    size: u64,
-    /// Seconds and nanoseconds of the last change of the content.
-    modified: (i64, i64),
-    /// The same of the last change of the inode, which no program can set back.
-    changed: (i64, i64),
-}
-
-impl FileVersion {
-    /// Returns the version of the file that the path leads to, through links as well.
-    fn of(path: &Path) -> Option<Self> {
-        let found = std::fs::metadata(path).ok()?;
-        Some(Self {
-            device: found.dev(),
-            inode: found.ino(),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
     }
 }
 

@@ -94,6 +94,7 @@ fn forms(path: &[SchemaStep]) -> Value {
     match dotted(path).as_str() {
         "server.secret"
         | "server.vault"
+        | "server.acme.eab_key"
         | "files.access_key"
         | "files.secret_key"
         | "identity.*.client_secret"
@@ -101,7 +102,7 @@ fn forms(path: &[SchemaStep]) -> Value {
         | "mcp.servers.*.bearer"
         | "mcp.servers.*.oauth.client_secret"
         | "telemetry.headers.*" => secret,
-        "outbound.no_proxy" | "outbound.ca" | "providers.*.speaks" => words,
+        "server.acme.contact" | "outbound.no_proxy" | "outbound.ca" | "providers.*.speaks" => words,
         "providers.*.auth" => json!({ "anyOf": [
             { "$ref": "#/definitions/credential" },
             { "type": "array", "items": { "$ref": "#/definitions/credential" } },
