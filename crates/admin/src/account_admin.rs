@@ -58,7 +58,7 @@ impl AccountAdmin {
     ) -> Result<(), StoreError> {
         match actor {
             Actor::FirstStart => change.commit_unaudited().await,
-            Actor::Operator | Actor::Person(_) | Actor::Key { .. } => {
+            Actor::Operator | Actor::Person(_) | Actor::Key { .. } | Actor::Provisioner { .. } => {
                 let origin = RequestOrigin::current();
                 let lines = notes.iter().map(|note| self.audit_line(actor, &origin, *note));
                 change.commit(&lines.collect::<Vec<_>>()).await

@@ -21,6 +21,11 @@ pub enum Actor {
         /// The key.
         record: Box<KeyRecord>,
     },
+    /// An identity provider that manages its people with SCIM. It has no right but that.
+    Provisioner {
+        /// Name in the audit log.
+        audit_name: String,
+    },
 }
 
 impl Actor {
@@ -30,7 +35,7 @@ impl Actor {
     /// The account that acts; `None` for the operator.
     pub const fn account(&self) -> Option<&Account> {
         match self {
-            Self::FirstStart | Self::Operator => None,
+            Self::FirstStart | Self::Operator | Self::Provisioner { .. } => None,
             Self::Person(account) | Self::Key { account, .. } => Some(account),
         }
     }
@@ -38,20 +43,25 @@ impl Actor {
     /// The key that acts; `None` unless the actor is a key.
     pub fn key(&self) -> Option<&KeyRecord> {
         match self {
-            Self::FirstStart | Self::Operator | Self::Person(_) => None,
+            Self::FirstStart | Self::Operator | Self::Person(_) | Self::Provisioner { .. } => None,
             Self::Key { record, .. } => Some(record),
         }
     }
 
     /// The actor as the audit log names it.
     pub fn audit_name(&self) -> &str {
-        self.account().map_or(Self::OPERATOR_AUDIT_NAME, |account| &account.id)
+        match self {
+            Self::FirstStart | Self::Operator => Self::OPERATOR_AUDIT_NAME,
+            Self::Person(account) | Self::Key { account, .. } => &account.id,
+            Self::Provisioner { audit_name } => audit_name,
+        }
     }
 
     /// Returns true if the actor administrates the gateway.
     pub const fn is_admin(&self) -> bool {
         match self {
             Self::FirstStart | Self::Operator => true,
+            Self::Provisioner { .. } => false,
             Self::Person(account) | Self::Key { account, .. } => match account.role {
                 AccountRole::Owner | AccountRole::Admin => !account.disabled,
                 AccountRole::Member | AccountRole::Viewer => false,
@@ -73,7 +83,11 @@ impl Actor {
     pub fn require_person(&self) -> Result<&Account, AdminError> {
         match self {
             Self::Person(account) if !account.disabled => Ok(account),
-            Self::FirstStart | Self::Operator | Self::Person(_) | Self::Key { .. } => {
+            Self::FirstStart
+            | Self::Operator
+            | Self::Person(_)
+            | Self::Key { .. }
+            | Self::Provisioner { .. } => {
                 Err(AdminError::forbidden("only the person signed in may change this"))
             }
         }

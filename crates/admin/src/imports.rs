@@ -222,7 +222,6 @@ impl AccountAdmin {
         change.add_opening_spend(&entries).await?;
         let detail = format!("{}, {} USD spent before", record.name, spend.total());
         self.commit(change, actor, &[["key.import", &record.id, &detail]]).await?;
-        self.reload_key(&record.id).await?;
         Ok(ImportEffect::Made)
     }
 
@@ -263,7 +262,7 @@ fn fill_derived(pepper: &hmac::Key, subject: &str, round: u8, bytes: &mut [u8]) 
 fn require_operator(actor: &Actor) -> Result<(), AdminError> {
     match actor {
         Actor::Operator => Ok(()),
-        Actor::FirstStart | Actor::Person(_) | Actor::Key { .. } => {
+        Actor::FirstStart | Actor::Person(_) | Actor::Key { .. } | Actor::Provisioner { .. } => {
             Err(AdminError::forbidden("only the operator imports"))
         }
     }

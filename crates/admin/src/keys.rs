@@ -278,7 +278,9 @@ impl AccountAdmin {
         let record = self.store.key(id).await?.ok_or(AdminError::NotFound("key"))?;
         let owner = self.store.owner(&record.account_id).await?;
         let owner = owner.ok_or(AdminError::NotFound("key"))?;
-        let Some(account) = actor.account() else { return Ok(record) };
+        let Some(account) = actor.account() else {
+            return if actor.is_admin() { Ok(record) } else { Err(not_permitted()) };
+        };
         let may = match &owner {
             KeyOwner::Person(other) => may_change(account, other),
             KeyOwner::Team(team) => {
@@ -297,7 +299,7 @@ impl AccountAdmin {
         actor: &Actor,
         owner: &KeyOwner,
     ) -> Result<bool, AdminError> {
-        let Some(account) = actor.account() else { return Ok(true) };
+        let Some(account) = actor.account() else { return Ok(actor.is_admin()) };
         Ok(match owner {
             KeyOwner::Person(other) => may_change(account, other),
             KeyOwner::Team(team) => {
@@ -327,7 +329,9 @@ impl AccountAdmin {
             return Err(not_permitted());
         }
         match actor {
-            Actor::FirstStart | Actor::Operator | Actor::Key { .. } => Ok(()),
+            Actor::FirstStart | Actor::Operator | Actor::Key { .. } | Actor::Provisioner { .. } => {
+                Ok(())
+            }
             Actor::Person(_) => {
                 let own = self.store.keys_of(owner.id()).await?;
                 let live = own.iter().filter(|key| key.revoked.is_none()).count();

@@ -42,6 +42,7 @@ mod refresh;
 mod request_origin;
 mod restored_store;
 mod rights;
+mod scim;
 mod serving_checks;
 mod settings;
 mod setup;
@@ -97,6 +98,10 @@ pub use providers::{DeletedProvider, DirectoryProvider, ProviderDraft, SavedProv
 pub use refresh::{ACCESS_LIFE, REFRESH_LIFE, TokenGrant};
 pub use request_origin::RequestOrigin;
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
+pub use scim::{
+    IssuedScimToken, MAX_GROUP_MEMBERS, ScimClient, ScimEmail, ScimErrorKind, ScimGroupDraft,
+    ScimPersonName, ScimProblem, ScimUserDraft,
+};
 pub use serving_checks::HealthMonitor;
 pub use settings::{GatewaySettings, SettingsChange};
 pub use setup::{OwnerClaim, SETUP_TOKEN_SETTING};

@@ -159,6 +159,7 @@ impl AccountAdmin {
     ) -> Result<bool, AdminError> {
         match actor {
             Actor::FirstStart | Actor::Operator => Ok(true),
+            Actor::Provisioner { .. } => Ok(false),
             // A key administrates teams with the rights of an administrator only. The seat of its
             // account counts for a signed-in person.
             Actor::Key { account, .. } => {

@@ -51,6 +51,16 @@ pub fn new_username_error(name: &str) -> Option<&'static str> {
     username_error(name)
 }
 
+/// Returns a username made of a name or of the local part of an address, without characters that usernames
+/// cannot have.
+pub(crate) fn plain_username(wished: &str) -> String {
+    let wished = wished.split('@').next().unwrap_or_default();
+    let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let base: String = wished.chars().filter(plain).take(30).collect();
+    let base = base.trim_start_matches(['.', '_', '-']);
+    if new_username_error(base).is_some() { "user".to_owned() } else { base.to_owned() }
+}
+
 fn is_reserved(name: &str) -> bool {
     const RESERVED: [&str; 10] = [
         "admin",

@@ -1,7 +1,7 @@
 //! Checks of single parts, for a running node and for `portunus doctor`.
 
 use canon::Micros;
-use config::{BlobStore, Config};
+use config::{AcmeState, BlobStore, Config, ListenerCertificate};
 use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -148,26 +148,93 @@ pub fn certificate_check(config: &Config, now: Micros) -> HealthCheck {
             "install the certificates of the system, or name them in `ca` of `[outbound]`",
         );
     }
-    let Some(certificate) = &config.certificate else {
+    let Some(tls) = &config.tls else {
         return HealthCheck::good(CheckName::Certificates, "the listener has no certificate");
     };
-    let file = certificate.file.display();
-    let hint = "renew it and write it to the same files; the gateway reads them again with the \
-                configuration (`kill -HUP`)";
-    match certificate.expires {
+    if let Some(why) = tls.trouble() {
+        return HealthCheck::warning(
+            CheckName::Certificates,
+            format!("changed certificate files are not used, and those before stay: {why}"),
+            "mend the files; the gateway looks at them every few seconds",
+        );
+    }
+    match (tls.certificate(), tls.acme()) {
+        (None, None) => {
+            HealthCheck::good(CheckName::Certificates, "the listener has no certificate")
+        }
+        (Some(certificate), None) => {
+            let hint =
+                "renew it and write it to the same files; the gateway uses it within seconds";
+            validity_check(&certificate, hint, CERTIFICATE_NOTICE, now)
+        }
+        (certificate, Some(_)) => ordered_certificate(&tls.acme_state(), certificate, now),
+    }
+}
+
+/// Judges a certificate that is ordered from an authority.
+fn ordered_certificate(
+    state: &AcmeState,
+    certificate: Option<ListenerCertificate>,
+    now: Micros,
+) -> HealthCheck {
+    let AcmeState { trouble, next_order, is_unusable } = state;
+    let next = match next_order {
+        Some(at) if *at > now => format!("the next order is at {}", date(*at)),
+        Some(_) => "an order is under way".to_owned(),
+        None => "a running gateway orders it".to_owned(),
+    };
+    let hint =
+        "look at `[server.acme]`, and if the names lead to this gateway (docs/operate/tls.md)";
+    match (certificate, trouble) {
+        (None, Some(why)) if *is_unusable => HealthCheck::failing(
+            CheckName::Certificates,
+            why.clone(),
+            "give this node the `vault` of the others",
+        ),
+        (None, Some(why)) => HealthCheck::warning(
+            CheckName::Certificates,
+            format!("there is no certificate yet, and no connection is served: {why}; {next}"),
+            hint,
+        ),
+        // The state of orders is in the database, which only a running gateway reads.
+        (None, None) if next_order.is_none() => HealthCheck::good(CheckName::Certificates, next),
+        (None, None) => HealthCheck::warning(
+            CheckName::Certificates,
+            format!("there is no certificate yet, and no connection is served; {next}"),
+            hint,
+        ),
+        (Some(certificate), Some(why)) => HealthCheck::warning(
+            CheckName::Certificates,
+            format!("the certificate {} is not renewed: {why}; {next}", certificate.origin),
+            hint,
+        ),
+        // A certificate for a few days is renewed a few days before its end.
+        (Some(certificate), None) => validity_check(&certificate, hint, Micros::ZERO, now),
+    }
+}
+
+/// Checks that a certificate is valid for a while.
+fn validity_check(
+    certificate: &ListenerCertificate,
+    hint: &str,
+    notice: Micros,
+    now: Micros,
+) -> HealthCheck {
+    let ListenerCertificate { origin, validity } = certificate;
+    match validity.map(|validity| validity.ends) {
         None => HealthCheck::warning(
             CheckName::Certificates,
-            format!("the end of the certificate in {file} cannot be read"),
+            format!("the end of the certificate {origin} cannot be read"),
             "look at it with `openssl x509 -noout -enddate`",
         ),
         Some(end) if end <= now => HealthCheck::warning(
             CheckName::Certificates,
-            format!("the certificate in {file} has expired at {}", date(end)),
+            format!("the certificate {origin} has expired at {}", date(end)),
             hint,
         ),
-        Some(end) if end - now < CERTIFICATE_NOTICE => HealthCheck::warning(
+        Some(end) if end - now < notice => HealthCheck::warning(
             CheckName::Certificates,
-            format!("the certificate in {file} expires at {}", date(end)),
+            format!("the certificate {origin} expires at {}", date(end)),
             hint,
         ),
         Some(end) => HealthCheck::good(

@@ -3,15 +3,13 @@
 use canon::Micros;
 use ledger::OfflineService;
 use parking_lot::Mutex;
+use relay::MAX_STORE_SILENCE;
 use transport::ShutdownPhase;
 
 use crate::Admin;
 use crate::health_check::{CheckName, HealthCheck, HealthReport};
 use crate::part_checks::{configuration_check, journal_damage, valkey_check, vault_check};
 
-/// Time without an answer of the store after which the money on this node decides. A heartbeat may take
-/// three seconds, and there is one every second.
-const MAX_STORE_SILENCE: Micros = Micros::from_secs(4);
 /// Time for which the count of served keys is kept. A gateway may have many keys.
 const SERVICE_TTL: Micros = Micros::from_secs(1);
 
@@ -76,6 +74,7 @@ impl Admin {
     fn store_checks(&self) -> [HealthCheck; 2] {
         let funds = &self.engine.funds;
         let (kind, silence) = (self.store.kind(), funds.lease_client.time_since_contact());
+        // After a longer silence the money on this node decides.
         if silence <= MAX_STORE_SILENCE {
             *self.health.service.lock() = None;
             return [

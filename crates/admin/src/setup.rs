@@ -61,7 +61,7 @@ impl AccountAdmin {
     pub async fn owner_or_create(&self, actor: &Actor) -> Result<Account, AdminError> {
         match actor {
             Actor::FirstStart | Actor::Operator => {}
-            Actor::Person(_) | Actor::Key { .. } => {
+            Actor::Person(_) | Actor::Key { .. } | Actor::Provisioner { .. } => {
                 return Err(AdminError::forbidden("only the operator creates the owner"));
             }
         }

@@ -18,7 +18,7 @@ const MODE_SETTING: &str = "signup";
 const ROLE_SETTING: &str = "signup_role";
 const CAP_SETTING: &str = "signup_cap_usd";
 /// Attempts to find a free username for a person of an identity provider.
-const MAX_NAME_ATTEMPTS: u32 = 20;
+pub(crate) const MAX_NAME_ATTEMPTS: u32 = 20;
 
 /// Rule for the creation of accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,9 @@ pub struct IdentityClaims {
     pub name: Option<String>,
     /// Groups of the person, of the claim that the provider's mapping names.
     pub groups: Vec<String>,
+    /// Id of the person in the provider's directory (`oid`), which Microsoft Entra ID has beside the
+    /// subject.
+    pub object_id: Option<String>,
 }
 
 impl IdentityClaims {
@@ -97,12 +100,7 @@ impl IdentityClaims {
     /// Username to begin with: the name or the local part of the address, without characters that
     /// usernames cannot have.
     fn wished_username(&self, email: Option<&str>) -> String {
-        let wished = self.name.as_deref().or(email).unwrap_or("user");
-        let wished = wished.split('@').next().unwrap_or_default();
-        let plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let base: String = wished.chars().filter(plain).take(30).collect();
-        let base = base.trim_start_matches(['.', '_', '-']);
-        if names::new_username_error(base).is_some() { "user".to_owned() } else { base.to_owned() }
+        names::plain_username(self.name.as_deref().or(email).unwrap_or("user"))
     }
 }
 
@@ -259,10 +257,7 @@ impl AccountAdmin {
         let base = person.wished_username(email.as_deref());
         let terms = self.sign_up_default_terms().await?;
         for attempt in 0..MAX_NAME_ATTEMPTS {
-            let token = random::random_token()
-                .map_err(|_| AdminError::Internal("no random numbers are available".to_owned()))?;
-            let suffix: String = token.chars().take(6).collect();
-            let username = if attempt == 0 { base.clone() } else { format!("{base}-{suffix}") };
+            let username = numbered_username(&base, attempt)?;
             let account = self.new_account(username, email.clone(), role, None);
             let identity = person.identity_of(&account.id, self.now());
             let mut change = self.store.begin_change().await?;
@@ -281,7 +276,7 @@ impl AccountAdmin {
     }
 
     /// Role of accounts created without an invitation.
-    async fn sign_up_default_role(&self) -> Result<AccountRole, StoreError> {
+    pub(crate) async fn sign_up_default_role(&self) -> Result<AccountRole, StoreError> {
         let word = self.store.setting(ROLE_SETTING).await?;
         Ok(if word.as_deref() == Some(AccountRole::Viewer.word()) {
             AccountRole::Viewer
@@ -291,8 +286,19 @@ impl AccountAdmin {
     }
 
     /// Spending terms of accounts created without an invitation.
-    async fn sign_up_default_terms(&self) -> Result<AccountTerms, StoreError> {
+    pub(crate) async fn sign_up_default_terms(&self) -> Result<AccountTerms, StoreError> {
         let text = self.store.setting(CAP_SETTING).await?;
         Ok(AccountTerms { cap: text.and_then(|text| text.parse().ok()), ..AccountTerms::default() })
     }
+}
+
+/// Returns the username to try at an attempt: the wished one, and then ones with random letters.
+pub(crate) fn numbered_username(base: &str, attempt: u32) -> Result<String, AdminError> {
+    if attempt == 0 {
+        return Ok(base.to_owned());
+    }
+    let token = random::random_token()
+        .map_err(|_| AdminError::Internal("no random numbers are available".to_owned()))?;
+    let suffix: String = token.chars().take(6).collect();
+    Ok(format!("{base}-{suffix}"))
 }

@@ -140,7 +140,8 @@ pub fn refused_credentials(refused: Vec<String>) -> HealthCheck {
     HealthCheck::warning(
         CheckName::Credentials,
         refused.join("; "),
-        "give the provider a valid credential, in the configuration or in the console",
+        "give the provider a valid credential, in the configuration or in the console; one that cannot be \
+         reached needs another `base` or a way through the network",
     )
 }
 

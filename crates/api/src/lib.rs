@@ -33,6 +33,7 @@ mod query;
 mod request;
 mod responses;
 mod routes;
+mod scim;
 mod scope;
 mod serve;
 mod sessions;

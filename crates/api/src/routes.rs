@@ -19,8 +19,8 @@ use crate::request::HandlerFuture;
 use crate::state::ApiState;
 use crate::{
     admin, agent_routes, cached_contents, catalog, chat, conversations, embeddings, files, health,
-    images, key_info, mcp, messages, metrics, models, native, oauth, openapi, responses, sessions,
-    task_routes,
+    images, key_info, mcp, messages, metrics, models, native, oauth, openapi, responses, scim,
+    sessions, task_routes,
 };
 
 /// Handler of a route, with the guard in front of it.
@@ -30,6 +30,8 @@ pub(crate) enum RouteHandler {
     Public(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
     /// Open to all callers without limits: the state of the process, for load balancers.
     Probe(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
+    /// For identity providers, with limits of their own for each network. The handler checks the token.
+    Provisioning(fn(Arc<ApiState>, Request<Body>) -> HandlerFuture),
     /// Requires a valid key of the right scope.
     Keyed(KeyedHandler),
 }
@@ -37,7 +39,7 @@ pub(crate) enum RouteHandler {
 impl RouteHandler {
     pub(crate) const fn keyed(self) -> Option<KeyedHandler> {
         match self {
-            Self::Public(_) | Self::Probe(_) => None,
+            Self::Public(_) | Self::Probe(_) | Self::Provisioning(_) => None,
             Self::Keyed(handler) => Some(handler),
         }
     }
@@ -135,6 +137,18 @@ macro_rules! probe {
             method: Method::$method,
             path: $path,
             handler: RouteHandler::Probe(|app, request| {
+                Box::pin($handler(app, request).map(into_reply))
+            }),
+        }
+    };
+}
+
+macro_rules! provisioning {
+    ($method:ident $path:literal => $handler:path) => {
+        ApiRoute {
+            method: Method::$method,
+            path: $path,
+            handler: RouteHandler::Provisioning(|app, request| {
                 Box::pin($handler(app, request).map(into_reply))
             }),
         }
@@ -257,6 +271,14 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         public!(POST "/oauth/device_authorization" => oauth::device_authorization),
         public!(POST "/oauth/token" => oauth::token),
         public!(POST "/oauth/revoke" => oauth::revoke),
+        admin!(Users, GET "/api/admin/scim/tokens" => admin::list_scim_tokens),
+        admin!(Users, POST "/api/admin/scim/tokens" => admin::create_scim_token),
+        admin!(Users, DELETE "/api/admin/scim/tokens/{id}" => admin::revoke_scim_token),
+        provisioning!(GET "/scim/v2/{*rest}" => scim::serve),
+        provisioning!(POST "/scim/v2/{*rest}" => scim::serve),
+        provisioning!(PUT "/scim/v2/{*rest}" => scim::serve),
+        provisioning!(PATCH "/scim/v2/{*rest}" => scim::serve),
+        provisioning!(DELETE "/scim/v2/{*rest}" => scim::serve),
         public!(GET "/.well-known/oauth-protected-resource" => mcp::metadata),
         public!(GET "/.well-known/oauth-protected-resource/{*path}" => mcp::metadata),
     ]
@@ -360,6 +382,7 @@ mod tests {
         "/oauth/revoke",
         "/.well-known/oauth-protected-resource",
         "/.well-known/oauth-protected-resource/{*path}",
+        "/scim/v2/{*rest}",
     ];
 
     #[test]
@@ -407,6 +430,7 @@ mod tests {
             let part = match route.path.strip_prefix("/api/admin/") {
                 Some("health") => Some("metrics"),
                 Some("directory") => Some("models"),
+                Some("scim/tokens" | "scim/tokens/{id}") => Some("users"),
                 Some(rest) => rest.split('/').next(),
                 None => (route.path == "/metrics").then_some("metrics"),
             };

@@ -22,7 +22,7 @@ use crate::request::ApiRequest;
 use crate::routes::{ApiRoute, RouteHandler, RouteTable, path_matches, route_list};
 use crate::standing_cache::StandingCache;
 use crate::state::ApiState;
-use crate::{mcp, oauth, spend_standing};
+use crate::{mcp, oauth, scim, spend_standing};
 
 /// Page of models, which has the path of the list without its version.
 const MODELS_PAGE: &str = "/models";
@@ -87,6 +87,25 @@ impl ApiService {
                         oauth::too_many_requests(&error).into()
                     }
                     Err(error) => Box::pin(refuse(state, error, format, id, request)).await,
+                };
+            }
+            RouteMatch::Handler(RouteHandler::Provisioning(handler)) => {
+                let config = state.config();
+                let client =
+                    limits::client_address(&config.trusted_proxies, peer, request.headers());
+                let admitted =
+                    state.limiter.admit_network(client, NetworkUse::Provisioning, &config.gate);
+                return match admitted {
+                    Ok(_permit) => {
+                        let mut request = request.into_http();
+                        request.extensions_mut().insert(ConnectInfo(client));
+                        let answered = handler(Arc::clone(state), request).await;
+                        answered.unwrap_or_else(|error| error_reply(state, &error, format, id))
+                    }
+                    Err(error) => {
+                        Box::pin(drain_body(request)).await;
+                        scim::too_many_requests(&error).into()
+                    }
                 };
             }
             RouteMatch::Handler(RouteHandler::Probe(handler)) => {

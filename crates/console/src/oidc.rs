@@ -247,6 +247,7 @@ pub(crate) async fn finish_sign_in(
         email_verified: claims.email_verified().unwrap_or(false),
         name: claims.preferred_username().map(|name| name.to_string()),
         groups: Vec::new(),
+        object_id: text_claim(token, "oid"),
     };
     if let Some(mapping) = &provider.groups {
         person.groups = group_claim(token, &mapping.claim).ok_or_else(|| {
@@ -278,13 +279,23 @@ pub(crate) async fn finish_sign_in(
     Ok(IdentityReturn { provider, claims: person, link })
 }
 
+/// Returns all claims of a token whose signature was checked.
+fn all_claims(token: &CoreIdToken) -> Option<serde_json::Value> {
+    let text = token.to_string();
+    let payload = URL_SAFE_NO_PAD.decode(text.split('.').nth(1)?).ok()?;
+    serde_json::from_slice(&payload).ok()
+}
+
+/// Returns a claim that is a text, of a token whose signature was checked.
+fn text_claim(token: &CoreIdToken, claim: &str) -> Option<String> {
+    all_claims(token)?.get(claim)?.as_str().map(str::to_owned)
+}
+
 /// Returns the groups in a token whose signature was checked. A token without the claim has none.
 /// `None` if the claim is no list, or elsewhere (`_claim_names`): who knows nothing of the groups must
 /// not take rights away or leave them.
 fn group_claim(token: &CoreIdToken, claim: &str) -> Option<Vec<String>> {
-    let text = token.to_string();
-    let payload = URL_SAFE_NO_PAD.decode(text.split('.').nth(1)?).ok()?;
-    let claims: serde_json::Value = serde_json::from_slice(&payload).ok()?;
+    let claims = all_claims(token)?;
     if claims.get("_claim_names").and_then(|names| names.get(claim)).is_some() {
         return None;
     }

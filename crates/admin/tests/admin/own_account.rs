@@ -9,6 +9,7 @@ use crate::fixture::{ACTORS, Fixture, outcome, password};
 fn claims(subject: &str) -> IdentityClaims {
     IdentityClaims {
         groups: Vec::new(),
+        object_id: None,
         issuer: "https://id.example".to_owned(),
         subject: subject.to_owned(),
         email: None,

@@ -109,7 +109,7 @@ pub(super) fn parse_amount(field: &'static str, text: &str) -> Result<Money, Api
     ::admin::parse_amount(field, text).map_err(admin_error)
 }
 
-fn time_from_now(text: &str, now: Micros) -> Result<Micros, ApiError> {
+pub(super) fn time_from_now(text: &str, now: Micros) -> Result<Micros, ApiError> {
     let life = parse_duration(text).map_err(|why| invalid_field("expires_in", why))?;
     Ok(now + Micros::from(life))
 }

@@ -10,6 +10,7 @@ mod keys;
 mod managed_settings;
 mod models;
 mod providers;
+mod scim_tokens;
 mod settings;
 mod system;
 mod teams;
@@ -32,6 +33,9 @@ pub(super) use models::{delete as delete_model, get as get_model};
 pub(super) use models::{list_all as list_models, put as put_model};
 pub(super) use providers::{delete as delete_provider, directory, get as get_provider};
 pub(super) use providers::{list_all as list_providers, put as put_provider};
+pub(super) use scim_tokens::{
+    create as create_scim_token, list as list_scim_tokens, revoke as revoke_scim_token,
+};
 pub(super) use settings::{change as set_settings, get as settings};
 pub(super) use system::health;
 pub(super) use teams::{change as change_team, close as close_team, create as create_team};
@@ -251,7 +255,7 @@ fn path_id(incoming: &ApiRequest, before: &str, behind: &str) -> String {
 }
 
 /// Formats a time as RFC 3339.
-fn rfc3339(at: Micros) -> Option<String> {
+pub(crate) fn rfc3339(at: Micros) -> Option<String> {
     jiff::Timestamp::from_microsecond(at.get()).map(|time| time.to_string()).ok()
 }
 

@@ -246,6 +246,14 @@ fn add_to_operation(
         }
         return;
     }
+    if path.starts_with("/scim/") {
+        let statuses =
+            ["400", "401", "403", "404", "409", "412", "413", "415", "429", "503", "default"];
+        for status in statuses {
+            responses.insert(status.to_owned(), reference("responses", "ScimRefused"));
+        }
+        return;
+    }
     for (status, kinds) in by_status {
         if kinds.iter().any(|kind| facts.has(*kind)) {
             let name = format!("{}{status}", shape.schema);

@@ -61,6 +61,10 @@ async fn finish(
         return link_identity(state, headers, account_id, &person, &next).await;
     }
     let known = state.store.account_by_identity(&person.issuer, &person.subject).await?;
+    let known = match known {
+        Some(account) => Some(account),
+        None => state.host.accounts().claim_provisioned(&provider, &person).await?,
+    };
     if let Some(account) = known {
         if account.disabled {
             return Err(PageError::SignInRefused("This account is locked."));
