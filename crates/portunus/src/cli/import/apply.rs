@@ -1,5 +1,6 @@
 //! Makes the objects of a plan, or only tells them, and reports each by name.
 
+use admin::names::has_hidden_characters;
 use admin::{
     AccountAdmin, Actor, AdminError, ImportEffect, ImportedAccount, ImportedKey, ImportedTeam,
 };
@@ -89,7 +90,7 @@ impl ImportReport {
                 line = format!("{line}, {name} {value}");
             }
         }
-        print_line(&line);
+        print_line(&visible(&line));
     }
 
     /// Tells what is not carried.
@@ -97,7 +98,7 @@ impl ImportReport {
         if self.json {
             print_line(&json!({ "kind": "note", "text": note }).to_string());
         } else {
-            print_line(&format!("note: {note}"));
+            print_line(&visible(&format!("note: {note}")));
         }
     }
 
@@ -120,6 +121,15 @@ impl ImportReport {
         let [.., (_, left_out)] = self.counts;
         left_out == 0
     }
+}
+
+/// Escapes characters that cannot be seen: names of another gateway could hold lines and colours of their own.
+fn visible(line: &str) -> String {
+    let escaped = |letter: char| match has_hidden_characters(letter.encode_utf8(&mut [0; 4])) {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    line.chars().map(escaped).collect()
 }
 
 /// Makes the objects of a plan, people and teams before keys. A dry run makes none.
@@ -229,4 +239,14 @@ fn key_detail(key: &ImportedKey, owner_name: &str) -> Value {
         "ips": (!draft.ips.is_empty()).then(|| draft.ips.join(" ")),
         "revoked": blocked.then_some(true),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_write_a_line_or_colours_of_its_own() {
+        assert_eq!(visible("key `a\u{1b}[2J\nb\u{202e}é`"), "key `a\\u{1b}[2J\\nb\\u{202e}é`");
+    }
 }

@@ -6,7 +6,7 @@ use canon::{Micros, Money};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{AccountRole, RateLimits, TeamRole};
 
-use super::litellm_notes::{note_fields, note_unread_tables};
+use super::litellm_notes::{note_fields, note_unread_columns, note_unread_tables};
 use super::litellm_values::{budget_period, hex_digest, read_token};
 use super::source_data::{
     SourceData, SourceKey, SourceOwner, SourcePerson, SourceTeam, SourceTerms,
@@ -23,7 +23,7 @@ const ALL_MODELS: [&str; 2] = ["all-proxy-models", "all-team-models"];
 /// Routes of keys that administrate only.
 const ADMIN_ROUTES: [&str; 2] = ["management_routes", "info_routes"];
 
-const KEY_COLUMNS: [&str; 31] = [
+const KEY_COLUMNS: [&str; 34] = [
     "token",
     "key_name",
     "key_alias",
@@ -55,8 +55,11 @@ const KEY_COLUMNS: [&str; 31] = [
     "organization_id",
     "object_permission_id",
     "auto_rotate",
+    "budget_limits",
+    "budget_fallbacks",
+    "tpd_limit",
 ];
-const TEAM_COLUMNS: [&str; 23] = [
+const TEAM_COLUMNS: [&str; 26] = [
     "team_id",
     "team_alias",
     "organization_id",
@@ -80,6 +83,9 @@ const TEAM_COLUMNS: [&str; 23] = [
     "access_group_ids",
     "policies",
     "model_id",
+    "budget_limits",
+    "default_team_member_models",
+    "tpd_limit",
 ];
 const USER_COLUMNS: [&str; 17] = [
     "user_id",
@@ -100,7 +106,7 @@ const USER_COLUMNS: [&str; 17] = [
     "object_permission_id",
     "allowed_cache_controls",
 ];
-const BUDGET_COLUMNS: [&str; 8] = [
+const BUDGET_COLUMNS: [&str; 12] = [
     "budget_id",
     "max_budget",
     "soft_budget",
@@ -109,6 +115,18 @@ const BUDGET_COLUMNS: [&str; 8] = [
     "rpm_limit",
     "budget_duration",
     "budget_reset_at",
+    "model_max_budget",
+    "allowed_models",
+    "tpd_limit",
+    "temp_budget_increase",
+];
+/// Tables whose rows become objects, with the columns that are read.
+const READ_TABLES: [(&str, &[&str]); 5] = [
+    ("LiteLLM_VerificationToken", &KEY_COLUMNS),
+    ("LiteLLM_TeamTable", &TEAM_COLUMNS),
+    ("LiteLLM_UserTable", &USER_COLUMNS),
+    ("LiteLLM_BudgetTable", &BUDGET_COLUMNS),
+    ("LiteLLM_OrganizationTable", &ORGANIZATION_COLUMNS),
 ];
 const ORGANIZATION_COLUMNS: [&str; 5] =
     ["organization_id", "organization_alias", "budget_id", "models", "spend"];
@@ -122,8 +140,8 @@ struct LitellmTables {
     organizations: BTreeMap<String, SourceRow>,
     /// Members of organisations.
     organization_seats: Vec<SourceRow>,
-    /// Hashes before a rotation.
-    old_tokens: Vec<SourceRow>,
+    /// Hashes before a rotation, by the present one.
+    old_tokens: BTreeMap<String, Vec<SourceRow>>,
 }
 
 /// Reads the database. `now` decides whether a budget was reset.
@@ -140,7 +158,12 @@ pub(super) async fn read(database: &mut SourceDatabase, now: Micros) -> anyhow::
     let budgets = database.rows("LiteLLM_BudgetTable", &BUDGET_COLUMNS).await?;
     let organizations = database.rows("LiteLLM_OrganizationTable", &ORGANIZATION_COLUMNS).await?;
     let seats = ["user_id", "organization_id", "user_role"];
-    let old_tokens = ["token", "active_token_id", "revoke_at"];
+    let columns = ["token", "active_token_id", "revoke_at"];
+    let mut old_tokens: BTreeMap<String, Vec<SourceRow>> = BTreeMap::new();
+    let rotated = database.rows("LiteLLM_DeprecatedVerificationToken", &columns).await?;
+    for row in rotated.unwrap_or_default() {
+        old_tokens.entry(row.text("active_token_id").unwrap_or_default()).or_default().push(row);
+    }
     let tables = LitellmTables {
         keys,
         teams: database.rows("LiteLLM_TeamTable", &TEAM_COLUMNS).await?.unwrap_or_default(),
@@ -151,10 +174,7 @@ pub(super) async fn read(database: &mut SourceDatabase, now: Micros) -> anyhow::
             .rows("LiteLLM_OrganizationMembership", &seats)
             .await?
             .unwrap_or_default(),
-        old_tokens: database
-            .rows("LiteLLM_DeprecatedVerificationToken", &old_tokens)
-            .await?
-            .unwrap_or_default(),
+        old_tokens,
     };
     let mut reader = LitellmReader { tables: &tables, now, data: SourceData::default() };
     reader.read_people();
@@ -162,6 +182,9 @@ pub(super) async fn read(database: &mut SourceDatabase, now: Micros) -> anyhow::
     reader.read_keys();
     reader.note_organizations();
     let mut data = reader.data;
+    for (table, columns) in READ_TABLES {
+        note_unread_columns(database, table, columns, &mut data.notes).await?;
+    }
     note_unread_tables(database, &mut data.notes).await?;
     Ok(data)
 }
@@ -244,6 +267,9 @@ impl LitellmReader<'_> {
                     "access_group_ids",
                     "metadata",
                     "model_id",
+                    "budget_limits",
+                    "default_team_member_models",
+                    "tpd_limit",
                 ],
                 &mut self.data.notes,
             );
@@ -273,7 +299,16 @@ impl LitellmReader<'_> {
         match (terms.limit, terms.period == above.period) {
             (None, _) => (terms.limit, terms.period) = (Some(limit), above.period),
             (Some(own), true) => terms.limit = Some(own.min(limit)),
-            (Some(_), false) => {}
+            (Some(_), false) => {
+                let period = above
+                    .period
+                    .map_or_else(String::new, |period| format!(" per {}", period.word()));
+                self.note(format!(
+                    "{said}: the budget of the organisation `{name}`, {limit} USD{period}, does not limit it, \
+                     because its own limit has another period; set a second limit of the team here"
+                ));
+                return;
+            }
         }
         self.note(format!(
             "{said}: the budget of the organisation `{name}` is one of each of its teams here, not of all together"
@@ -333,6 +368,9 @@ impl LitellmReader<'_> {
                     "auto_rotate",
                     "agent_id",
                     "project_id",
+                    "budget_limits",
+                    "budget_fallbacks",
+                    "tpd_limit",
                 ],
                 &mut self.data.notes,
             );
@@ -361,6 +399,13 @@ impl LitellmReader<'_> {
             if blocked {
                 self.note(format!("{said}: it is blocked, so it is revoked here for good"));
             }
+            let expires = match row.end("expires") {
+                Ok(expires) => expires,
+                Err(why) => {
+                    self.note(format!("{said}: {why}, so it is left out"));
+                    continue;
+                }
+            };
             let models = self.models(row);
             let old_secret = self.old_secret(&token);
             self.data.keys.push(SourceKey {
@@ -371,7 +416,7 @@ impl LitellmReader<'_> {
                 models,
                 limits,
                 ips: Vec::new(),
-                expires: row.time("expires"),
+                expires,
                 blocked,
                 secret,
                 old_secret,
@@ -429,8 +474,7 @@ impl LitellmReader<'_> {
 
     /// Returns the hash of a key before its rotation, while that is accepted.
     fn old_secret(&self, token: &str) -> Option<([u8; 32], Micros)> {
-        let old = self.tables.old_tokens.iter();
-        let old = old.filter(|row| row.text("active_token_id").as_deref() == Some(token));
+        let old = self.tables.old_tokens.get(token)?.iter();
         let old =
             old.filter_map(|row| Some((hex_digest(&row.text("token")?)?, row.time("revoke_at")?)));
         old.filter(|(_, until)| *until > self.now).max_by_key(|(_, until)| *until)
@@ -452,12 +496,19 @@ impl LitellmReader<'_> {
         row: &SourceRow,
         budget: Option<&SourceRow>,
     ) -> Option<RowLimits> {
-        if budget.is_some_and(|budget| budget.is_set("soft_budget")) {
-            self.note(format!("{said}: soft_budget is not carried: it warns and limits nothing"));
+        if let Some(budget) = budget {
+            let fields = [
+                "soft_budget",
+                "model_max_budget",
+                "allowed_models",
+                "tpd_limit",
+                "temp_budget_increase",
+            ];
+            note_fields(said, budget, &fields, &mut self.data.notes);
         }
-        let amounts = row.dollars("max_budget").and_then(|own| {
+        let amounts = row.dollar_limit("max_budget").and_then(|own| {
             let own = match (own, budget) {
-                (None, Some(budget)) => budget.dollars("max_budget")?,
+                (None, Some(budget)) => budget.dollar_limit("max_budget")?,
                 (own, _) => own,
             };
             Ok((own, row.dollars("spend")?.unwrap_or_default()))

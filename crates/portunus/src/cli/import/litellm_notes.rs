@@ -7,14 +7,18 @@ use super::source_row::SourceRow;
 const MAX_LISTED: usize = 20;
 
 /// Fields without a counterpart, and the consequence.
-const FIELDS: [(&str, &str); 16] = [
+const FIELDS: [(&str, &str); 22] = [
     ("access_group_ids", "list the models of these groups with `portunus keys set --models`"),
     ("agent_id", "keys belong to accounts and teams"),
     ("aliases", "other names of a model are `aliases` of the model, for all keys"),
     ("allowed_cache_controls", "caching is not limited by key"),
+    ("allowed_models", "list the models with `portunus keys set --models`"),
     ("allowed_routes", "the key may use all routes for calls now"),
     ("auto_rotate", "rotate keys with `portunus keys rotate`"),
+    ("budget_fallbacks", "a key without money is refused; fallbacks of models are for all keys"),
+    ("budget_limits", "budgets beside max_budget do not limit it"),
     ("config", "settings are in the configuration"),
+    ("default_team_member_models", "list the models of keys with `portunus keys set --models`"),
     ("metadata", "tags, guardrails and limits per model in it have no counterpart"),
     ("model_id", "other names of a model are `aliases` of the model, for all teams"),
     ("model_max_budget", "limits of single models have no counterpart"),
@@ -23,6 +27,8 @@ const FIELDS: [(&str, &str); 16] = [
     ("policies", "policies have no counterpart"),
     ("project_id", "projects have no counterpart, and their budget does not limit the key"),
     ("router_settings", "settings are in the configuration"),
+    ("temp_budget_increase", "the limit is that without it"),
+    ("tpd_limit", "tokens per day are not limited; a budget per day limits their cost"),
     ("soft_budget", "it warns and limits nothing"),
 ];
 
@@ -53,6 +59,50 @@ pub(super) fn note_fields(said: &str, row: &SourceRow, columns: &[&str], notes: 
         let why = known.map_or("it has no counterpart", |(_, why)| *why);
         notes.push(format!("{said}: {column} is not carried: {why}"));
     }
+}
+
+/// Columns that limit nothing: times, names of those who changed a row, sums, and what other columns say too.
+const PLAIN_COLUMNS: [&str; 23] = [
+    "created_at",
+    "created_by",
+    "updated_at",
+    "updated_by",
+    "settings_updated_at",
+    "last_active",
+    "last_breach_check_at",
+    "model_spend",
+    "total_spend",
+    "soft_budget_cooldown",
+    "key_type",
+    "key_rotation_at",
+    "last_rotation_at",
+    "rotation_count",
+    "rotation_interval",
+    "temp_budget_expiry",
+    "team_id",
+    "teams",
+    "organization_id",
+    "sso_user_id",
+    "password",
+    "password_reset_required",
+    "allow_team_guardrail_config",
+];
+
+/// Notes the columns of a table that say something and that this importer does not know: those of later
+/// versions of LiteLLM may be limits.
+pub(super) async fn note_unread_columns(
+    database: &mut SourceDatabase,
+    table: &str,
+    read: &[&str],
+    notes: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    let known: Vec<&str> = read.iter().copied().chain(PLAIN_COLUMNS).collect();
+    for (column, count) in database.other_columns(table, &known).await? {
+        notes.push(format!(
+            "{table}: the column `{column}` is not known here and not carried; {count} rows have it"
+        ));
+    }
+    Ok(())
 }
 
 /// Notes the tables that are not read, with the names in them.

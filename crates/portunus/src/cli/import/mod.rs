@@ -27,14 +27,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::AccountRole;
 
-use super::common::{CommonArgs, close_accounts, open_accounts};
+use super::common::{CommonArgs, close_accounts, inspect_accounts, open_accounts};
 use apply::{ImportReport, apply};
 use channel_kinds::ChannelProgram;
 use channels::{ChannelConfig, ChannelSecret, SecretPlace};
 use one_api::SourceOptions;
 use plan::{ImportPlan, Planner, SourceName};
 use source_data::SourceData;
-use source_database::{SourceDatabase, is_postgres, resolve_address};
+use source_database::{SourceDatabase, is_postgres, require_file, resolve_address};
 
 /// Gateway that is taken over.
 #[derive(Debug, Subcommand)]
@@ -94,6 +94,7 @@ pub(super) async fn run(common: &CommonArgs, command: ImportCommand) -> anyhow::
             if is_postgres(&address) {
                 import_litellm(common, &address, &options).await
             } else {
+                require_file(&address)?;
                 convert_litellm(Path::new(&address), out.as_deref())
             }
         }
@@ -149,7 +150,8 @@ async fn import_channels(
     let place = folder_text.as_deref().map_or(SecretPlace::Environment, SecretPlace::Folder);
     let read = async {
         let settings = SourceOptions::read(&mut database).await?;
-        let data = one_api::read(&mut database, &settings).await?;
+        let now = ledger::SystemClock.now();
+        let data = one_api::read(&mut database, &settings, now).await?;
         let channels = channels::read(&mut database, program, &settings, place).await?;
         anyhow::Ok((data, channels))
     };
@@ -210,7 +212,10 @@ async fn import_data(
     mut report: ImportReport,
 ) -> anyhow::Result<ExitCode> {
     let config: Config = common.load()?;
-    let admin = open_accounts(&config).await?;
+    let admin = match dry_run {
+        true => inspect_accounts(&config).await?,
+        false => open_accounts(&config).await?,
+    };
     let planned = plan(&admin, data, source, dry_run).await;
     let done = match planned {
         Ok(plan) => {

@@ -26,6 +26,8 @@ const ENABLED: i64 = 1;
 /// States of tokens.
 const TOKEN_EXPIRED: i64 = 3;
 const TOKEN_EXHAUSTED: i64 = 4;
+/// Time of expiry of tokens that do not expire. An earlier one is past.
+const NO_EXPIRY: i64 = -1;
 /// Roles of people.
 const ADMIN_ROLE: i64 = 10;
 /// Front of the keys that clients send. It is not stored.
@@ -133,6 +135,7 @@ impl QuotaUnit {
 pub(super) async fn read(
     database: &mut SourceDatabase,
     options: &SourceOptions,
+    now: Micros,
 ) -> anyhow::Result<SourceData> {
     let users = database.rows("users", &USER_COLUMNS).await?;
     let tokens = database.rows("tokens", &TOKEN_COLUMNS).await?;
@@ -163,7 +166,7 @@ pub(super) async fn read(
             deleted += 1;
             continue;
         };
-        let Some(key) = read_token(row, user, unit, &mut data.notes) else { continue };
+        let Some(key) = read_token(row, user, (unit, now), &mut data.notes) else { continue };
         note_group(row, Some(&key.name), &mut groups);
         data.keys.push(key);
     }
@@ -223,7 +226,7 @@ fn read_person(
 fn read_token(
     row: &SourceRow,
     user: &str,
-    unit: QuotaUnit,
+    (unit, now): (QuotaUnit, Micros),
     notes: &mut Vec<String>,
 ) -> Option<SourceKey> {
     let id = row.text("id")?;
@@ -237,19 +240,30 @@ fn read_token(
     let number = |column: &str| row.number(column).unwrap_or_default();
     let used = unit.amount(number("used_quota"));
     let limit = match (row.flag("unlimited_quota"), number("status")) {
+        // It is refused there until somebody enables it, whatever its quota says.
+        (_, TOKEN_EXHAUSTED) => Some(used),
         (true, _) => None,
-        (false, TOKEN_EXHAUSTED) => Some(used),
         (false, _) => Some(unit.amount(number("remain_quota")).saturating_add(used)),
     };
-    let expires = Some(number("expired_time")).filter(|at| *at > 0).map(Micros::from_secs);
+    let mut expires =
+        row.number("expired_time").filter(|at| *at != NO_EXPIRY).map(Micros::from_secs);
+    if number("status") == TOKEN_EXPIRED && expires.is_none_or(|at| at > now) {
+        notes.push(format!(
+            "{said}: it is marked as expired, so it expires now; `portunus keys set --expires` extends it"
+        ));
+        expires = Some(now);
+    }
     let blocked = !matches!(number("status"), ENABLED | TOKEN_EXPIRED | TOKEN_EXHAUSTED);
     if blocked {
         notes.push(format!("{said}: it is disabled, so it is revoked here for good"));
     }
-    let models = match row.flag("model_limits_enabled") {
-        true => row.list("model_limits"),
-        false => row.list("models"),
-    };
+    let has_model_limits = row.flag("model_limits_enabled");
+    let models = row.list(if has_model_limits { "model_limits" } else { "models" });
+    // An empty list would permit all models here.
+    if models.is_empty() && (has_model_limits || row.is_set("models")) {
+        notes.push(format!("{said}: its list of models permits none, so it is left out"));
+        return None;
+    }
     let networks = row.text("subnet").into_iter().chain(row.text("allow_ips"));
     let networks: Vec<String> =
         networks.flat_map(|list| split_list(&list, &[',', '\n', '\r', ' '])).collect();

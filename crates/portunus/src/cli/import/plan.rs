@@ -1,6 +1,6 @@
 //! The objects that an import makes, computed from another gateway's data and from what is here already.
 
-use access::keys::{keyed_foreign_hash, plain_foreign_hash};
+use access::keys::{KeyToken, keyed_foreign_hash, plain_foreign_hash};
 use admin::{
     AccountAdmin, ImportedAccount, ImportedKey, ImportedTeam, KeyDraft, OpeningSpend, random,
 };
@@ -16,6 +16,9 @@ use super::spend_split::SpendSplit;
 
 /// Name of a key that has the spending of an account that none of its keys has.
 const REST_KEY_NAME: &str = "spent before the import";
+
+/// Largest spending to date that is believed. The ledger has room for some ninety of them.
+const MAX_SPENT: Money = Money::from_nanos(100_000_000 * 1_000_000_000);
 
 /// A person or team that owns keys after the import.
 #[derive(Debug)]
@@ -126,6 +129,10 @@ impl<'a> Planner<'a> {
     ) -> anyhow::Result<ImportPlan> {
         let SourceData { people, teams, keys, notes } = data;
         self.plan.notes = notes;
+        let people = self.plausible(people, |one| (&one.id, one.terms.spent), "account");
+        let teams = self.plausible(teams, |one| (&one.name, one.terms.spent), "team");
+        let keys = self.plausible(keys, |one| (&one.name, one.terms.spent), "key");
+        let keys = self.without_own_form(keys);
         let mut ids: BTreeMap<SourceOwner, usize> = BTreeMap::new();
         let mut terms: Vec<SourceTerms> = Vec::new();
         let known = self.state.owners.get(gateway_owner);
@@ -166,6 +173,44 @@ impl<'a> Planner<'a> {
         let mut told = BTreeSet::new();
         self.plan.notes.retain(|note| told.insert(note.clone()));
         Ok(self.plan)
+    }
+
+    /// Leaves out objects that have spent more than sums of the ledger could hold.
+    fn plausible<T>(
+        &mut self,
+        objects: Vec<T>,
+        read: impl Fn(&T) -> (&String, Money),
+        kind: &str,
+    ) -> Vec<T> {
+        let is_kept = |object: &T| {
+            let (name, spent) = read(object);
+            if spent > MAX_SPENT {
+                self.plan.notes.push(format!(
+                    "{kind} `{name}`: it has spent {spent} USD, which cannot be true, so it is left out"
+                ));
+            }
+            spent <= MAX_SPENT
+        };
+        objects.into_iter().filter(is_kept).collect()
+    }
+
+    /// Leaves out keys whose text has the form of this gateway's own: such a text is looked up as one of them.
+    fn without_own_form(&mut self, keys: Vec<SourceKey>) -> Vec<SourceKey> {
+        let is_kept = |key: &SourceKey| {
+            let is_own = match &key.secret {
+                SourceSecret::Text(text) => KeyToken::parse(text).is_some(),
+                SourceSecret::Sha256(_) => false,
+            };
+            if is_own {
+                self.plan.notes.push(format!(
+                    "key `{}`: its text has the form of the keys of this gateway, so it is left out; \
+                     create one with `portunus keys create`",
+                    key.name
+                ));
+            }
+            !is_own
+        };
+        keys.into_iter().filter(is_kept).collect()
     }
 
     fn person(&mut self, person: SourcePerson) -> PlannedOwner {
@@ -273,9 +318,14 @@ impl<'a> Planner<'a> {
         let mut made = Vec::new();
         for (mut key, split) in planned {
             if !seen.insert(key.id.clone()) {
+                self.plan.notes.push(format!(
+                    "key `{}`: another key has the same text, so it is left out",
+                    key.draft.name
+                ));
                 continue;
             }
-            let is_known = self.admin.store.key(&key.id).await?.is_some();
+            // All keys were read when the accounts were opened.
+            let is_known = self.admin.keys.get(&key.id).is_some();
             key.spend = split.spend;
             (key.draft.cap, key.draft.budget) = (split.cap, split.budget);
             made.push((PlannedKey { key, owner_name: owner_name.clone(), is_known }, split));

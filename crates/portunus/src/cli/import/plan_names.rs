@@ -1,7 +1,7 @@
 //! Names of imported objects: those of the other gateway as far as the rules here allow.
 
 use admin::names::{has_hidden_characters, team_name_error, username_error};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest names before a number is added.
 const MAX_USERNAME_LETTERS: usize = 36;
@@ -10,16 +10,20 @@ const MAX_LABEL_BYTES: usize = 200;
 
 /// Names and addresses that are taken, without regard to case.
 #[derive(Debug, Default)]
-pub(super) struct TakenNames(BTreeSet<String>);
+pub(super) struct TakenNames {
+    taken: BTreeSet<String>,
+    /// The number to try next behind a name.
+    numbers: BTreeMap<String, u32>,
+}
 
 impl TakenNames {
     pub(super) fn take(&mut self, name: &str) {
-        self.0.insert(name.to_lowercase());
+        self.taken.insert(name.to_lowercase());
     }
 
     /// Takes a name. Returns false if it is taken already.
     pub(super) fn try_take(&mut self, name: &str) -> bool {
-        self.0.insert(name.to_lowercase())
+        self.taken.insert(name.to_lowercase())
     }
 
     /// Takes the first of these names as a username, changed as far as it must be.
@@ -48,13 +52,13 @@ impl TakenNames {
         if self.try_take(name) {
             return name.to_owned();
         }
-        let mut number = 2_u32;
         loop {
+            let number = self.numbers.entry(name.to_lowercase()).or_insert(1);
+            *number += 1;
             let next = format!("{name}{separator}{number}");
             if self.try_take(&next) {
                 return next;
             }
-            number += 1;
         }
     }
 }

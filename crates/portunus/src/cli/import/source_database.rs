@@ -31,35 +31,47 @@ pub(super) fn resolve_address(source: &str) -> anyhow::Result<String> {
 
 /// Returns true for the address of a PostgreSQL.
 pub(super) fn is_postgres(address: &str) -> bool {
-    ["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme))
+    let scheme = address.split("://").next().filter(|scheme| scheme.len() < address.len());
+    scheme.is_some_and(|scheme| {
+        ["postgres", "postgresql"].iter().any(|own| scheme.eq_ignore_ascii_case(own))
+    })
 }
 
 /// Returns true for the address of a MySQL, as an address or as Go writes it.
 fn is_mysql(address: &str) -> bool {
-    address.starts_with("mysql:") || address.starts_with("mariadb:") || address.contains("@tcp(")
+    let address = address.to_ascii_lowercase();
+    ["mysql:", "mysql+", "mariadb:", "mariadb+"].iter().any(|front| address.starts_with(front))
+        || ["@tcp(", "@unix(", "@/"].iter().any(|part| address.contains(part))
+}
+
+/// Requires a source that is no PostgreSQL to be a file. The error repeats only what is a path: an address
+/// has a password.
+pub(super) fn require_file(address: &str) -> anyhow::Result<()> {
+    if is_mysql(address) {
+        bail!(
+            "MySQL is not read. Make a SQLite file of it with `mysql2sqlite` \
+             (pip install mysql-to-sqlite3), and import that file"
+        );
+    }
+    if Path::new(address).is_file() {
+        return Ok(());
+    }
+    let is_path = !address.contains("://") && !address.contains(['@', '=']);
+    let shown = if is_path { address } else { "the source" };
+    bail!("{shown} is no file; write the path of one, or postgres://USER:PASSWORD@HOST/NAME")
 }
 
 impl SourceDatabase {
     /// Opens a PostgreSQL by its address, or a SQLite file by its path.
     pub(super) async fn open(address: &str) -> anyhow::Result<Self> {
-        if is_mysql(address) {
-            bail!(
-                "MySQL is not read. Make a SQLite file of it with `mysql2sqlite` \
-                 (pip install mysql-to-sqlite3), and import that file"
-            );
-        }
         let mut opened = if is_postgres(address) {
             let options = postgres_options(address)?;
             Self::Postgres(options.connect().await.context("the database cannot be reached")?)
         } else {
             let path = address.strip_prefix("sqlite://").unwrap_or(address);
-            let path = Path::new(path.strip_prefix("sqlite:").unwrap_or(path));
-            if !path.is_file() {
-                bail!(
-                    "{} is no file; write the path of a SQLite file or postgres://USER:PASSWORD@HOST/NAME",
-                    path.display()
-                );
-            }
+            let path = path.strip_prefix("sqlite:").unwrap_or(path);
+            require_file(path)?;
+            let path = Path::new(path);
             let options = SqliteConnectOptions::new().filename(path).read_only(true);
             let opened = options.connect().await;
             Self::Sqlite(opened.with_context(|| format!("{} cannot be read", path.display()))?)
@@ -133,6 +145,32 @@ impl SourceDatabase {
         rows.map(Some).map_err(|_| anyhow!("a row of the table {table} cannot be read"))
     }
 
+    /// Returns the columns of a table that are not among these, with the number of rows in which they say
+    /// anything.
+    pub(super) async fn other_columns(
+        &mut self,
+        table: &str,
+        known: &[&str],
+    ) -> anyhow::Result<Vec<(String, i64)>> {
+        let failed = || format!("the table {table} cannot be read");
+        let mut counts = Vec::new();
+        let columns = self.columns(table).await.with_context(failed)?;
+        for column in columns.into_iter().filter(|column| !known.contains(&column.as_str())) {
+            let quoted = column.replace('"', "\"\"");
+            let sql = AssertSqlSafe(format!(
+                "SELECT COUNT(*) FROM \"{table}\" WHERE CAST(\"{quoted}\" AS TEXT) \
+                 NOT IN ('', '{{}}', '[]', 'null', 'false', '0')"
+            ));
+            let count: i64 = match self {
+                Self::Postgres(db) => sqlx::query_scalar(sql).fetch_one(db).await,
+                Self::Sqlite(db) => sqlx::query_scalar(sql).fetch_one(db).await,
+            }
+            .with_context(failed)?;
+            counts.push((column, count));
+        }
+        Ok(counts.into_iter().filter(|(_, count)| *count > 0).collect())
+    }
+
     async fn columns(&mut self, table: &str) -> Result<Vec<String>, sqlx::Error> {
         match self {
             Self::Postgres(db) => {
@@ -164,4 +202,32 @@ fn postgres_options(address: &str) -> anyhow::Result<PgConnectOptions> {
         Some(schema) => options.options([("search_path", schema)]),
         None => options,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_repeats_no_password() {
+        for address in [
+            "mysql://root:hush@h/db",
+            "mysql+pymysql://root:hush@h/db",
+            "MariaDB://root:hush@h/db",
+            "root:hush@tcp(h:3306)/oneapi",
+            "root:hush@/oneapi",
+            "host=h user=u password=hush dbname=x",
+            "postgres:u:hush@h",
+            "postgresql+psycopg2://u:hush@h/x",
+        ] {
+            assert!(!is_postgres(address), "{address}");
+            let said = require_file(address).unwrap_err().to_string();
+            assert!(!said.contains("hush"), "{said}");
+            assert_eq!(said.starts_with("MySQL is not read"), is_mysql(address), "{said}");
+        }
+        assert!(is_postgres("Postgres://u:hush@h/x") && is_postgres("postgresql://h/x"));
+        assert!(!is_postgres("postgres") && !is_postgres("one-api.db"));
+        let said = require_file("missing/one-api.db").unwrap_err().to_string();
+        assert!(said.starts_with("missing/one-api.db is no file"), "{said}");
+    }
 }

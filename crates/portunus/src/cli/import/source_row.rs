@@ -44,22 +44,29 @@ impl SourceRow {
     }
 
     /// Returns an amount in dollars, rounded to the nearest nanodollar. `Err` if it is no amount or does not
-    /// fit; infinity is none.
+    /// fit.
     pub(super) fn dollars(&self, column: &str) -> Result<Option<Money>, String> {
         let Some(text) = self.text(column) else { return Ok(None) };
-        if matches!(text.to_ascii_lowercase().as_str(), "infinity" | "inf") {
-            return Ok(None);
-        }
         let wrong = || format!("`{column}` is no amount in dollars: {text}");
         let number = f64::from_str(&text).ok().filter(|number| number.is_finite());
         nearest_nanos(number.ok_or_else(wrong)?).map(Some).ok_or_else(wrong)
     }
 
+    /// Returns a limit in dollars, as [`Self::dollars`] does; infinity is none.
+    pub(super) fn dollar_limit(&self, column: &str) -> Result<Option<Money>, String> {
+        let text = self.text(column).unwrap_or_default().to_ascii_lowercase();
+        if matches!(text.as_str(), "infinity" | "inf") {
+            return Ok(None);
+        }
+        self.dollars(column)
+    }
+
     /// Returns a list of texts: an array, or a text with commas between them.
     pub(super) fn list(&self, column: &str) -> Vec<String> {
         match self.value(column) {
+            // An entry that is no text stays an entry: an empty list of models would permit all.
             Some(Value::Array(items)) => {
-                items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+                items.iter().map(|item| item.as_str().unwrap_or_default().to_owned()).collect()
             }
             Some(Value::String(text)) => split_list(text, &[',', '\n']),
             _ => Vec::new(),
@@ -100,6 +107,17 @@ impl SourceRow {
             civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
         });
         time.map(|time| Micros::new(time.as_microsecond()))
+    }
+
+    /// Returns the end of something, as [`Self::time`] does; infinity is none. `Err` if it is set and no
+    /// time, because what ends must not go on forever.
+    pub(super) fn end(&self, column: &str) -> Result<Option<Micros>, String> {
+        match (self.text(column), self.time(column)) {
+            (None, _) => Ok(None),
+            (Some(text), _) if text.eq_ignore_ascii_case("infinity") => Ok(None),
+            (Some(_), Some(time)) => Ok(Some(time)),
+            (Some(text), None) => Err(format!("`{column}` is no time: {text}")),
+        }
     }
 
     /// Returns true if the column says anything.
@@ -153,9 +171,22 @@ mod tests {
         ] {
             assert_eq!(nanos(value.clone()), Ok(Some(expected)), "{value}");
         }
-        assert_eq!(nanos(json!("Infinity")), Ok(None));
         assert_eq!(nanos(Value::Null), Ok(None));
+        let infinite =
+            row(json!({ "limit": "Infinity", "spend": "Infinity", "less": "-Infinity" }));
+        assert_eq!(infinite.dollar_limit("limit"), Ok(None));
+        assert!(infinite.dollars("spend").is_err() && infinite.dollar_limit("less").is_err());
         assert!(nanos(json!("NaN")).is_err() && nanos(json!(1e300)).is_err());
+    }
+
+    #[test]
+    fn an_end_or_a_list_that_cannot_be_read_is_not_none() {
+        let row = row(json!({ "good": "2026-01-02T03:04:05.5", "never": "infinity",
+            "past": "-infinity", "word": "soon", "none": null, "list": [null, "a", 7] }));
+        assert_eq!(row.end("good"), Ok(Some(Micros::new(1_767_323_045_500_000))));
+        assert_eq!((row.end("never"), row.end("none")), (Ok(None), Ok(None)));
+        assert!(row.end("past").is_err() && row.end("word").is_err());
+        assert_eq!(row.list("list"), ["", "a", ""]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ CREATE TABLE "LiteLLM_BudgetTable" (budget_id TEXT PRIMARY KEY, max_budget DOUBL
  soft_budget DOUBLE PRECISION, max_parallel_requests INTEGER, tpm_limit BIGINT, rpm_limit BIGINT, model_max_budget JSONB,
  budget_duration TEXT, budget_reset_at TIMESTAMP(3), created_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP,
  created_by TEXT NOT NULL DEFAULT '', updated_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP,
- updated_by TEXT NOT NULL DEFAULT '');
+ updated_by TEXT NOT NULL DEFAULT '', tpd_limit BIGINT);
 CREATE TABLE "LiteLLM_OrganizationTable" (organization_id TEXT PRIMARY KEY, organization_alias TEXT NOT NULL,
  budget_id TEXT NOT NULL, metadata JSONB NOT NULL DEFAULT '{}', models TEXT[], spend DOUBLE PRECISION NOT NULL DEFAULT 0.0);
 CREATE TABLE "LiteLLM_OrganizationMembership" (user_id TEXT NOT NULL, organization_id TEXT NOT NULL, user_role TEXT,
@@ -36,7 +36,7 @@ CREATE TABLE "LiteLLM_VerificationToken" (token TEXT PRIMARY KEY, key_name TEXT,
  budget_reset_at TIMESTAMP(3), allowed_cache_controls TEXT[] DEFAULT ARRAY[]::TEXT[],
  allowed_routes TEXT[] DEFAULT ARRAY[]::TEXT[], model_spend JSONB NOT NULL DEFAULT '{}',
  model_max_budget JSONB NOT NULL DEFAULT '{}', budget_id TEXT, organization_id TEXT,
- created_at TIMESTAMP(3) DEFAULT CURRENT_TIMESTAMP);
+ created_at TIMESTAMP(3) DEFAULT CURRENT_TIMESTAMP, budget_limits JSONB, tpd_limit BIGINT, moon_phase_limit BIGINT);
 CREATE TABLE "LiteLLM_DeprecatedVerificationToken" (id TEXT PRIMARY KEY, token TEXT NOT NULL,
  active_token_id TEXT NOT NULL, revoke_at TIMESTAMP(3) NOT NULL);
 CREATE TABLE "LiteLLM_ProxyModelTable" (model_id TEXT PRIMARY KEY, model_name TEXT NOT NULL, litellm_params JSONB NOT NULL);
@@ -161,6 +161,17 @@ async fn keys_of_litellm_go_on_with_what_was_left_of_their_budgets() {
     add("sk-acme-0010", "of the organisation", "organization_id", "'o1'").await;
     add("sk-master-0011", "admin only", "allowed_routes", "ARRAY['management_routes']").await;
     add("sk-overspent-0012", "overspent", "user_id, max_budget, spend", "'u2', 1, 1.5").await;
+    // Values that cannot be read must not become no limit.
+    add("sk-endless-0014", "endless", "user_id, max_budget, spend", "'u1', 1, 'Infinity'").await;
+    add("sk-past-0015", "long past", "user_id, expires", "'u1', '-infinity'").await;
+    add("sk-null-0016", "null model", "models", "ARRAY[NULL]::TEXT[]").await;
+    add(
+        "sk-windows-0017",
+        "windows",
+        "budget_limits, tpd_limit, moon_phase_limit",
+        "'[{\"max_budget\": 1}]', 7, 3",
+    )
+    .await;
     let new = sha256("sk-budgeted-0002");
     let old = sha256("sk-rotated-0013");
     database
@@ -192,6 +203,12 @@ async fn keys_of_litellm_go_on_with_what_was_left_of_their_budgets() {
         "`of nobody`",
         "u1 in t1",
         "passwords",
+        "key `endless`: `spend` is no amount",
+        "key `long past`: `expires` is no time",
+        "key `windows`: budget_limits is not carried",
+        "key `windows`: tpd_limit is not carried",
+        "the column `moon_phase_limit` is not known here and not carried; 1 rows have it",
+        "team `Research`: the budget of the organisation `Acme`, 100.000000000 USD, does not limit it",
     ] {
         assert!(has_note(&planned, word), "{word}: {planned:#?}");
     }
@@ -238,6 +255,10 @@ async fn keys_of_litellm_go_on_with_what_was_left_of_their_budgets() {
         ("sk-nobody-0007", 200),
         ("sk-acme-0010", 200),
         ("sk-overspent-0012", 403),
+        ("sk-endless-0014", 401),
+        ("sk-past-0015", 401),
+        ("sk-null-0016", 403),
+        ("sk-windows-0017", 200),
     ] {
         assert_eq!(call(&gateway, key, "flat").await.0, status, "{key}");
     }

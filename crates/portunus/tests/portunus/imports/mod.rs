@@ -3,6 +3,7 @@
 #[cfg(feature = "node-tests")]
 mod litellm;
 mod one_api;
+mod refused;
 
 use http::Method;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::*;
 
 /// Tables of One API 0.6.10, as GORM makes them.
-const ONE_API: &str = r#"
+pub(super) const ONE_API: &str = r#"
 CREATE TABLE `users` (`id` integer PRIMARY KEY AUTOINCREMENT,`username` text,`password` text NOT NULL,
  `display_name` text,`role` int DEFAULT 1,`status` int DEFAULT 1,`email` text,`github_id` text,`wechat_id` text,
  `lark_id` text,`oidc_id` text,`access_token` char(32),`quota` bigint DEFAULT 0,`used_quota` bigint DEFAULT 0,
@@ -49,7 +49,7 @@ INSERT INTO options VALUES ('GroupRatio', '{"default":1,"vip":0.5}'), ('SMTPToke
 "#;
 
 /// Tables of New API with the columns that One API does not have.
-const NEW_API: &str = r#"
+pub(super) const NEW_API: &str = r#"
 CREATE TABLE `users` (`id` integer PRIMARY KEY AUTOINCREMENT,`username` text,`password` text NOT NULL,
  `display_name` text,`role` int DEFAULT 1,`status` int DEFAULT 1,`email` text,`quota` int DEFAULT 0,
  `used_quota` int DEFAULT 0,`group` varchar(64) DEFAULT "default",`aff_quota` int DEFAULT 0,`deleted_at` datetime,
@@ -74,14 +74,14 @@ INSERT INTO channels (id, type, key, name, models, channel_info) VALUES
 sk-many-2', 'Deep', 'deepseek-v4-flash', CAST('{"is_multi_key":true,"multi_key_size":2}' AS BLOB));
 "#;
 
-async fn database(path: &Path, sql: &'static str) {
+pub(super) async fn database(path: &Path, sql: &'static str) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let mut db = options.connect().await.unwrap();
     sqlx::raw_sql(sql).execute(&mut db).await.unwrap();
     db.close().await.unwrap();
 }
 
-fn token(letter: char, number: u8) -> String {
+pub(super) fn token(letter: char, number: u8) -> String {
     format!("sk-{}{number}", letter.to_string().repeat(47))
 }
 
