@@ -8,8 +8,9 @@
 //! ```
 //! Numbers are big-endian. A reader checks the whole file before it uses any of it.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
@@ -30,9 +31,25 @@ pub(super) struct BackupWriter {
 }
 
 impl BackupWriter {
-    /// Begins a backup that will have this name.
+    /// Begins a backup that will have this name. Only one process at a time writes it. What a killed one left is
+    /// overwritten.
     pub(super) fn create(target: &Path, part: PathBuf) -> io::Result<Self> {
-        let file = File::options().write(true).create(true).truncate(true).open(&part)?;
+        let file = File::options().write(true).create(true).truncate(false).open(&part)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => taken("another process writes this backup"),
+            TryLockError::Error(error) => error,
+        })?;
+        // The process before may have finished between the two steps above, and with it the name has gone.
+        let is_own = std::fs::metadata(&part)
+            .is_ok_and(|now| file.metadata().is_ok_and(|own| own.ino() == now.ino()));
+        if !is_own {
+            return Err(taken("another process writes this backup"));
+        }
+        if target.exists() {
+            std::fs::remove_file(&part)?;
+            return Err(taken("another process wrote this backup"));
+        }
+        file.set_len(0)?;
         let file = Some(BufWriter::with_capacity(MAX_PIECE_BYTES, file));
         let target = target.to_owned();
         let mut backup = Self { file, sum: Context::new(&SHA256), part, target };
@@ -98,6 +115,10 @@ impl BackupWriter {
         drop(File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()));
         Ok(())
     }
+}
+
+fn taken(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, why)
 }
 
 impl Drop for BackupWriter {
@@ -268,6 +289,25 @@ mod tests {
         }
         std::fs::write(&target, [&sound[..], b"x"].concat()).unwrap();
         BackupReader::check(&target, |_| true).unwrap_err();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_backup_is_written_by_one_process_at_a_time() {
+        let folder = folder("at-once");
+        let (target, part) = (folder.join("backup"), folder.join("part"));
+        std::fs::write(&part, "left by a killed process").unwrap();
+        let mut backup = BackupWriter::create(&target, part.clone()).unwrap();
+        let Err(refused) = BackupWriter::create(&target, part.clone()) else {
+            panic!("two at once")
+        };
+        assert!(refused.to_string().contains("another process writes"), "{refused}");
+        backup.begin_section("about").unwrap();
+        backup.finish().unwrap();
+        assert_eq!(BackupReader::check(&target, |_| true).unwrap().len(), 1);
+        let Err(refused) = BackupWriter::create(&target, part.clone()) else { panic!("replaced") };
+        assert!(refused.to_string().contains("wrote this backup"), "{refused}");
+        assert!(!part.exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

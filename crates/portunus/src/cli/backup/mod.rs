@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use ledger::{FileDisk, SettledCall};
 use relay::NodeFolder;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -151,6 +152,7 @@ fn remove_database(path: &Path) -> io::Result<()> {
 pub(super) async fn back_up(common: &CommonArgs, args: &BackupArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
     let file = &args.file;
+    anyhow::ensure!(file.as_os_str() != "-", "a backup is a file: name one instead of `-`");
     anyhow::ensure!(!file.exists(), "{} exists", file.display());
     let sealed = if args.vault_key.with_vault_key {
         let passphrase = Passphrase::read(args.vault_key.passphrase_file.as_deref())?;
@@ -209,9 +211,12 @@ async fn write_backup(
             let schema = store.dump_tables(&mut TableWriter(&mut backup)).await?;
             // Those that are in the copy already are told apart when it is restored.
             let found = before.into_iter().chain(settled_calls(config)?);
-            let calls: Vec<SettledCall> = found.flat_map(|(_, calls)| calls).collect();
+            let calls: BTreeMap<String, SettledCall> = found
+                .flat_map(|(_, calls)| calls)
+                .map(|call| (call.entry.request_id.to_string(), call))
+                .collect();
             backup.begin_section(CALLS)?;
-            for SettledCall { entry, .. } in &calls {
+            for SettledCall { entry, .. } in calls.values() {
                 backup.add(serde_json::to_string(&**entry)?.as_bytes())?;
                 backup.add(b"\n")?;
             }
@@ -281,14 +286,14 @@ pub(super) async fn restore(common: &CommonArgs, args: &RestoreArgs) -> anyhow::
     close_accounts(&config, &accounts, false).await?;
     let AdoptedCounts { leases, calls } = adopted?;
     let store = open_store(&config).await?;
-    let mut posted = match &backup {
-        Some(backup) => backup.post_calls(&store).await?,
-        None => 0,
-    };
-    let mut lost = 0;
+    let (mut posted, mut lost) = (0, 0);
     for node in &nodes {
         posted += post_journal(&store, node).await?;
         lost += give_up_lost(&store, node).await?;
+    }
+    if let Some(backup) = &backup {
+        // After the journals: the calls of a journal count as posted by its node, and those of the backup do not.
+        posted += backup.post_calls(&store).await?;
     }
     let totals = store.lease_totals().await?;
     if !common.json {
@@ -312,9 +317,12 @@ pub(super) async fn restore(common: &CommonArgs, args: &RestoreArgs) -> anyhow::
     proved
 }
 
-/// Returns a name for a file that is replaced now.
+/// Returns a free name for a file that is replaced now.
 fn aside(path: &Path) -> PathBuf {
-    beside(path, &format!(".before-{}", Timestamp::now().as_second()))
+    let name = beside(path, &format!(".before-{}", Timestamp::now().as_second()));
+    let later = (2..).map(|number| beside(&name, &format!("-{number}")));
+    let is_free = |name: &PathBuf| SIDE_FILES.iter().all(|end| !beside(name, end).exists());
+    std::iter::once(name.clone()).chain(later).find(is_free).unwrap_or(name)
 }
 
 /// Writes the vault's key into the data folder. Another one there is kept under another name.

@@ -100,17 +100,7 @@ impl RestoredFile {
         copy.close().await;
         checked.with_context(|| format!("{} is no usable backup", self.path.display()))?;
         File::open(&part.0)?.sync_all()?;
-        let mut kept = None;
-        if database.exists() {
-            let aside = aside(database);
-            for ending in SIDE_FILES {
-                let old = beside(database, ending);
-                if old.exists() {
-                    std::fs::rename(old, beside(&aside, ending))?;
-                }
-            }
-            kept = Some(aside);
-        }
+        let kept = put_aside(database)?;
         std::fs::rename(&part.0, database)?;
         Ok(kept)
     }
@@ -142,6 +132,29 @@ impl RestoredFile {
         }
         Ok(posted)
     }
+}
+
+/// Keeps a database under another name, which is returned. Its side files move first and always, also if the
+/// database itself is missing: SQLite would apply the log of an earlier database to the restored one. The database keeps its
+/// name until the restored one replaces it, so that a killed process leaves one of the two.
+fn put_aside(database: &Path) -> std::io::Result<Option<PathBuf>> {
+    let mut found = SIDE_FILES.into_iter().map(|ending| beside(database, ending));
+    if !found.any(|file| file.exists()) {
+        return Ok(None);
+    }
+    let aside = aside(database);
+    // Some file systems have no second names.
+    if database.exists() && std::fs::hard_link(database, &aside).is_err() {
+        std::fs::copy(database, &aside)?;
+        File::open(&aside)?.sync_all()?;
+    }
+    for ending in SIDE_FILES.into_iter().filter(|ending| !ending.is_empty()) {
+        let old = beside(database, ending);
+        if old.exists() {
+            std::fs::rename(old, beside(&aside, ending))?;
+        }
+    }
+    Ok(Some(aside))
 }
 
 fn read_calls(content: &[u8]) -> anyhow::Result<Vec<SettledCall>> {

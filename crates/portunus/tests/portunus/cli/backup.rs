@@ -155,6 +155,38 @@ fn a_changed_or_cut_backup_is_refused_before_anything_is_changed() {
     assert!(folder.run(&["restore", "plain"]).status.success());
 }
 
+/// The log of a database that is gone must not be applied to the restored one.
+#[test]
+fn a_restore_beside_the_log_of_a_lost_database_is_sound() {
+    let folder = Folder::new("lost-database");
+    let (_upstream, _) = prepare(&folder);
+    folder.json(&["keys", "create", "--name", "early", "--cap", "0.2", "--json"]);
+    assert!(folder.run(&["backup", "copy"]).status.success());
+    fails(&folder.run(&["backup", "-"]), 1, "a backup is a file");
+    let (mut child, _log, _) = start(&folder);
+    for name in ["a", "b", "c", "d"] {
+        folder.json(&["keys", "create", "--name", name, "--cap", "0.2", "--json"]);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let data = folder.0.join("data");
+    assert!(std::fs::metadata(data.join("portunus.db-wal")).unwrap().len() > 0);
+    std::fs::remove_file(data.join("portunus.db")).unwrap();
+    let restored = folder.run(&["restore", "copy"]);
+    assert!(restored.status.success(), "{restored:?}");
+    assert_eq!(number(&data.join("portunus.db"), "SELECT COUNT(*) FROM keys WHERE cap > 0"), 1);
+    let kept = names(&data);
+    let is_log = |name: &String| name.contains(".before-") && name.ends_with("-wal");
+    assert!(kept.iter().any(is_log), "{kept:?}");
+    assert!(folder.run(&["ledger", "verify"]).status.success());
+    // Twice within a second: each keeps the database before it.
+    for _ in 0..2 {
+        assert!(folder.run(&["restore", "copy"]).status.success());
+    }
+    let is_kept = |name: &&String| name.contains(".before-") && !name.ends_with("-shm");
+    assert_eq!(names(&data).iter().filter(is_kept).count(), 3, "{:?}", names(&data));
+}
+
 #[test]
 fn the_vault_key_in_a_backup_opens_with_its_passphrase_only() {
     const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";

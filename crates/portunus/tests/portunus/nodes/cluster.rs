@@ -155,6 +155,29 @@ price = {{ input = "10", output = "100" }}
         said
     }
 
+    /// Runs a command on the data folder of a node. Returns true if it succeeded, and all that it said.
+    pub(crate) fn command_at(&self, number: usize, arguments: &[&str]) -> (bool, String) {
+        let program = self.program(&number.to_string());
+        let mut command = Command::new(program.get_program());
+        command.current_dir(&self.folder).env_clear();
+        command.args(program.get_args().filter(|argument| *argument != "--json"));
+        let output = command.args(arguments).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    /// Makes an empty database, to which the configuration points from now on, and drops the earlier one.
+    pub(crate) async fn replace_database(&mut self) {
+        let new = format!("{}_new", self.database);
+        let earlier = std::mem::replace(&mut self.database, new);
+        self.command(format!("CREATE DATABASE {}", self.database)).await;
+        self.command(format!("DROP DATABASE {earlier} WITH (FORCE)")).await;
+        let config = self.folder.join("p.toml");
+        let url = |name: &str| self.server.clone().database(name).to_url_lossy().to_string();
+        let text = std::fs::read_to_string(&config).unwrap();
+        std::fs::write(&config, text.replace(&url(&earlier), &url(&self.database))).unwrap();
+    }
+
     /// Makes a key with a cap of so many nanodollars.
     pub(crate) fn key(&self, cap: i64) -> Key {
         let cap = canon::Money::from_nanos(cap).to_string();

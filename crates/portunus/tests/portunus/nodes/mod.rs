@@ -11,6 +11,7 @@ mod disk_full;
 mod kills;
 mod lost_folder;
 mod parameters;
+mod restored;
 mod teams;
 
 use serde_json::Value;
