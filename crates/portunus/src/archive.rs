@@ -33,6 +33,8 @@ const REMOVALS_PER_TURN: usize = 500;
 const COMPRESSION_LEVEL: i32 = 3;
 /// Ending of a manifest, behind the name of its file.
 const MANIFEST_ENDING: &str = ".json";
+/// Digits of a file's hash in its name.
+const NAMED_DIGITS: usize = 12;
 /// Bytes of a file that are decompressed at once.
 const READ_BYTES: usize = 256 << 10;
 /// Name of archiving in the audit log.
@@ -138,15 +140,16 @@ impl CallArchiver<'_> {
         if let Some(place) = self.place {
             let bytes = Bytes::from(file.finish()?);
             record.place.clone_from(&place.url);
-            record.name = format!("calls-{}-{:08}.csv.zst", day_text(part.begun), part.id);
             record.sha256 = hex_digest(&bytes);
+            record.name = file_name(part, &record.sha256);
             record.bytes = i64::try_from(bytes.len())?;
             put_file(place, &record.name, bytes).await?;
             let manifest = serde_json::to_vec_pretty(&manifest_of(part, &record))?;
             let name = format!("{}{MANIFEST_ENDING}", record.name);
             put_file(place, &name, manifest.into()).await?;
         }
-        self.store.part_written(part.id, &record).await?;
+        let is_recorded = self.store.part_written(part.id, &record).await?;
+        anyhow::ensure!(is_recorded, "another process archives calls");
         Ok(record)
     }
 
@@ -185,6 +188,13 @@ impl CallArchiver<'_> {
         };
         Ok(self.store.add_audit(&line).await?)
     }
+}
+
+/// Returns the name of a part's file. The begin of its hash is in it, so that no file is ever replaced by one with
+/// other calls: parts of a database that was restored have the numbers of parts that the earlier one had archived.
+fn file_name(part: &ArchivePart, sha256: &str) -> String {
+    let hash = sha256.get(..NAMED_DIGITS).unwrap_or(sha256);
+    format!("calls-{}-{:08}-{hash}.csv.zst", day_text(part.begun), part.id)
 }
 
 fn manifest_of(part: &ArchivePart, file: &ArchiveFile) -> ArchiveManifest {

@@ -51,7 +51,9 @@ impl App {
     /// Archives and deletes what is older than the configuration keeps, and completes erasures. It runs on a
     /// schedule; tests call it directly.
     pub async fn run_retention(&self) -> anyhow::Result<()> {
-        let (config, now) = (self.config(), self.clock.now());
+        let config = self.config();
+        // The earlier of both clocks, so that a wrong one of a single node deletes nothing.
+        let now = self.clock.now().min(self.store.now().await?);
         let settings = &config.retention;
         let erasures = self.store.erasures(now - ERASURE_TAIL).await?;
         let is_idle = erasures.is_empty() && self.store.unfinished_part().await?.is_none();
@@ -98,8 +100,11 @@ impl App {
         now: Micros,
         deleted: &mut BTreeMap<&'static str, u64>,
     ) -> anyhow::Result<()> {
-        for ErasurePlan { account_id, .. } in erasures {
-            self.admin.accounts.erase_rest(account_id, &self.engine.files).await?;
+        if !erasures.is_empty() {
+            self.store.overwrite_deleted(true).await?;
+            let erased = self.complete_erasures(erasures).await;
+            self.store.overwrite_deleted(false).await?;
+            erased?;
         }
         let before = |time: Option<Duration>| time.map(|time| now.saturating_sub(time.into()));
         let store = &self.store;
@@ -127,6 +132,14 @@ impl App {
                 deleted.insert("calls", calls.unsigned_abs());
             }
             None => archiver.finish_written().await?,
+        }
+        Ok(())
+    }
+
+    /// Erases what an interrupted erasure left, and what calls left that were still running.
+    async fn complete_erasures(&self, erasures: &[ErasurePlan]) -> anyhow::Result<()> {
+        for ErasurePlan { account_id, .. } in erasures {
+            self.admin.accounts.erase_rest(account_id, &self.engine.files).await?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use super::{Folder, fails, holds_soon, serve, terminate};
@@ -118,4 +119,42 @@ fn calls_are_archived_and_an_account_is_forgotten_while_the_gateway_runs() {
     let database = std::fs::read(folder.0.join("data/portunus.db")).unwrap();
     assert!(!database.windows(9).any(|part| part == b"quixotica"));
     assert_eq!(verified(&folder)["calls"], 5 + served.get());
+}
+
+/// After a restore the parts have the numbers of parts that were archived since the backup.
+#[test]
+fn a_restored_gateway_replaces_no_file_of_the_archive() {
+    let folder = Folder::new("archived-twice");
+    let made = folder.json(&["keys", "create", "--name", "k", "--unlimited", "--json"]);
+    let key = made["key"].as_str().unwrap();
+    let (child, greeting) = serve(&folder, "127.0.0.1:0");
+    let url = address(&greeting);
+    assert_eq!(call(&url, key, "a"), "200");
+    assert!(holds_soon(|| calls(&folder) == 1));
+    assert!(folder.run(&["backup", "copy"]).status.success());
+    assert_eq!(call(&url, key, "b"), "200");
+    assert!(holds_soon(|| calls(&folder) == 2));
+    let archive = ["archive", "--until", "2100-01-01", "--to", "file:old", "--yes", "--json"];
+    assert_eq!(folder.json(&archive)["calls"], 2);
+    assert_eq!(terminate(child), Some(0));
+    let files = || {
+        let files = std::fs::read_dir(folder.0.join("old")).unwrap();
+        files
+            .map(|file| file.unwrap().path())
+            .map(|file| (file.clone(), std::fs::read(file).unwrap()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let before = files();
+    assert_eq!(before.len(), 2);
+
+    // On another machine, without the journal of this one.
+    std::fs::remove_dir_all(folder.0.join("data")).unwrap();
+    assert!(folder.run(&["restore", "copy"]).status.success());
+    assert_eq!(folder.json(&archive)["calls"], 1);
+    let after = files();
+    assert_eq!(after.len(), 4);
+    assert!(before.iter().all(|(name, bytes)| after.get(name) == Some(bytes)));
+    let found = folder.json(&["archive", "verify", "--to", "file:old", "--json"]);
+    assert_eq!((found["ok"].as_bool(), found["calls"].as_i64()), (Some(true), Some(1)));
+    assert_eq!(found["notes"].as_array().map(Vec::len), Some(2), "{found}");
 }
