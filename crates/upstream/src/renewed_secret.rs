@@ -21,7 +21,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time before expiry at which a secret is renewed, if its lifetime is long enough.
 const RENEW_AHEAD: Micros = Micros::from_secs(300);
 /// Time before expiry at which a secret is no longer used, for clock differences and the duration of
-/// a request.
+/// a request. At most a quarter of its lifetime.
 const CLOCK_SKEW: Micros = Micros::from_secs(10);
 /// Longest lifetime that is believed.
 const MAX_LIFETIME: Micros = Micros::from_hours(12);
@@ -269,11 +269,16 @@ impl<T: Send + Sync + 'static> RenewedSecret<T> {
         let fetched = tokio::time::timeout(FETCH_TIMEOUT, self.source.fetch(client, began)).await;
         let fetched =
             fetched.unwrap_or_else(|_| Err(format!("no answer within {FETCH_TIMEOUT:?}")));
+        // One that is of no use must not cause a fetch for each call, as a failure does not.
+        let fetched = fetched.and_then(|secret| match secret.expires_at > began {
+            true => Ok(secret),
+            false => Err("the answer has one that has expired; compare the clock".to_owned()),
+        });
         let failures = self.failure.load().as_ref().map_or(0, |failure| failure.count);
         match fetched {
             Ok(FetchedSecret { value, expires_at }) => {
                 let lifetime = (expires_at - began).clamp(Micros::ZERO, MAX_LIFETIME);
-                let expires_at = began + lifetime - CLOCK_SKEW;
+                let expires_at = began + lifetime - CLOCK_SKEW.min(lifetime / 4);
                 let renew_at = expires_at - RENEW_AHEAD.min(lifetime / 4);
                 let value = Arc::new(value);
                 let held = HeldSecret { value: Arc::clone(&value), renew_at, expires_at };

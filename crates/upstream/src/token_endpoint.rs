@@ -23,6 +23,8 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 /// Largest file with a token.
 const MAX_TOKEN_FILE_BYTES: u64 = 64 << 10;
+/// Lifetime of a token whose answer does not tell it. RFC 6749 only recommends that it does.
+const UNTOLD_LIFETIME: Micros = Micros::from_secs(300);
 /// Longest explanation that is taken from an answer.
 const MAX_EXPLANATION_CHARS: usize = 300;
 /// Characters that are escaped in forms: all but the unreserved ones of RFC 3986.
@@ -129,8 +131,11 @@ pub(crate) async fn exchange_json(
 impl EndpointAnswer {
     /// Describes a refusal, with the explanation of the service but without our secrets.
     pub(crate) fn refusal(&self, explanation: &str, secrets: &[&str]) -> String {
-        let secrets: Vec<Vec<u8>> =
-            secrets.iter().map(|secret| secret.as_bytes().to_vec()).collect();
+        // A service may repeat the form that it was sent.
+        let secrets: Vec<Vec<u8>> = secrets
+            .iter()
+            .flat_map(|secret| [secret.as_bytes().to_vec(), escape(secret).into_bytes()])
+            .collect();
         let shown = hide_secrets(explanation.as_bytes().to_vec(), &secrets, &|_| HashSet::new());
         let shown = String::from_utf8_lossy(&shown);
         let shown: String = shown.chars().take(MAX_EXPLANATION_CHARS).collect();
@@ -166,12 +171,13 @@ pub(crate) fn bearer_token(
     // Some services write numbers as texts.
     let number = |name: &str| {
         let value = json.get(name)?;
-        value.as_i64().or_else(|| value.as_str()?.trim().parse().ok())
+        let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
+        Some(number as i64)
     };
     let expires_at = match (number("expires_in"), number("expires_on")) {
         (Some(seconds), _) => now + Micros::from_secs(seconds),
         (None, Some(moment)) => Micros::from_secs(moment),
-        (None, None) => now,
+        (None, None) => now + UNTOLD_LIFETIME,
     };
     Ok(FetchedSecret { value: bearer_header(token)?, expires_at })
 }
@@ -228,6 +234,8 @@ mod tests {
             shown,
             "login.example answered 401: invalid_client the secret [hidden] is wrong"
         );
+        let shown = answer.refusal("client_secret=a%2Fb%2Fc%2Fd%2Fe%2Ff&x=1", &["a/b/c/d/e/f"]);
+        assert_eq!(shown, "login.example answered 401: client_secret=[hidden]&x=1");
         let google =
             json!({ "error": { "code": 403, "status": "PERMISSION_DENIED", "message": "no" } });
         assert_eq!(explanation(&google), "PERMISSION_DENIED no");
@@ -241,7 +249,9 @@ mod tests {
         assert_eq!(end(json!({ "access_token": "t", "expires_in": 60 })), Ok(1_060));
         assert_eq!(end(json!({ "access_token": "t", "expires_in": "60" })), Ok(1_060));
         assert_eq!(end(json!({ "access_token": "t", "expires_on": "5000" })), Ok(5_000));
-        assert_eq!(end(json!({ "access_token": "t" })), Ok(1_000));
+        assert_eq!(end(json!({ "access_token": "t", "expires_in": 60.0 })), Ok(1_060));
+        assert_eq!(end(json!({ "access_token": "t" })), Ok(1_300));
+        assert_eq!(end(json!({ "access_token": "t", "expires_on": "tomorrow" })), Ok(1_300));
         assert!(end(json!({ "expires_in": 60 })).is_err());
         assert!(end(json!({ "access_token": "a\nb" })).is_err());
     }

@@ -153,3 +153,31 @@ async fn a_token_that_is_refused_is_replaced_once_in_a_while() {
     }
     assert_eq!(tokens.count(), 3);
 }
+
+/// Law: whatever a service says of the life of a token, calls do not make a fetch each.
+#[tokio::test]
+async fn a_token_of_a_short_or_untold_life_is_not_fetched_for_each_call() {
+    for (life, is_good) in [
+        ("", true),
+        (",\"expires_in\":3599.0", true),
+        (",\"expires_in\":9223372036854775807", true),
+        (",\"expires_in\":5", true),
+        (",\"expires_in\":0", false),
+        (",\"expires_in\":-500", false),
+        (",\"expires_on\":\"1000\"", false),
+    ] {
+        let clock = TestClock::new();
+        let tokens =
+            Stub::start(move |_| (200, format!("{{\"access_token\":\"tok\"{life}}}"))).await;
+        let served = bedrock().await;
+        let host = host(&[("AZURE_POD_IDENTITY_AUTHORITY_HOST", &tokens.url)]);
+        let auth = EntraAuth::from_managed_identity(None, None, &host, clock.function()).unwrap();
+        let provider = provider(&served, upstream::Credential::entra(auth));
+        for _ in 0..10 {
+            assert_eq!(call(&provider).await.is_ok(), is_good, "{life}");
+        }
+        assert_eq!(tokens.count(), 1, "{life}");
+        let trouble = provider.credential_trouble(0);
+        assert_eq!(trouble.is_some_and(|why| why.contains("has expired")), !is_good, "{life}");
+    }
+}
