@@ -51,6 +51,8 @@ pub struct App {
     /// Connections of the metrics listener. They have room of their own, so that callers cannot keep a
     /// probe out.
     pub(crate) metrics_connections: Arc<Connections>,
+    /// Connections of the listener that sends callers to https.
+    pub(crate) plain_connections: Arc<Connections>,
     /// Background loops. `calls_ended` is cancelled to end them once all calls have ended.
     pub(crate) background: TaskTracker,
     pub(crate) calls_ended: CancellationToken,
@@ -197,7 +199,8 @@ impl App {
             handed_over: CancellationToken::new(),
             sockets: ListeningSockets::default(),
             end_calls: CancellationToken::new(),
-            metrics_connections: Arc::default(),
+            metrics_connections: Arc::new(Connections::replacing_idle()),
+            plain_connections: Arc::new(Connections::replacing_idle()),
             background,
             calls_ended,
         });
@@ -219,13 +222,14 @@ impl App {
         self.admin.vault.set_operator_keys(config.vault_keys.clone());
         self.admin.stored.mark_stale();
         if old.listen_address != config.listen_address
+            || old.http_address != config.http_address
             || old.store_url != config.store_url
             || old.key_hash_secret != config.key_hash_secret
             || old.valkey != config.valkey
             || old.files.url != config.files.url
         {
             tracing::warn!(
-                "`listen`, `store`, `valkey`, `secret` and the file store change only with a \
+                "`listen`, `http_listen`, `store`, `valkey`, `secret` and the file store change only with a \
                  restart"
             );
         }
@@ -250,13 +254,15 @@ impl App {
     pub(crate) fn advance(&self, phase: ShutdownPhase) {
         self.engine.connections.advance(phase);
         self.metrics_connections.advance(phase);
+        self.plain_connections.advance(phase);
     }
 
     /// Leaves new connections and free money to another process.
     pub(crate) async fn hand_over(&self) {
+        // First, so that a signal does not refuse handshakes on sockets of the other process.
+        self.sockets.hand_over();
         self.engine.funds.hand_over().await;
         self.advance(ShutdownPhase::HandOver);
-        self.sockets.hand_over();
         self.handed_over.cancel();
     }
 

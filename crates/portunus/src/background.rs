@@ -90,6 +90,7 @@ impl App {
                 tokio::time::sleep(SWEEP_PERIOD).await;
             }
         });
+        self.start_certificates();
         self.start_retention();
         let config = self.engine.config();
         if let Some(collector) = config.telemetry.clone().filter(|target| target.sends_audit) {
@@ -126,6 +127,16 @@ impl App {
                 work(Arc::clone(&app)).await;
             }
         });
+    }
+
+    /// Retires the journal after the last call, if the store has all of them.
+    pub(crate) async fn retire_journal(&self) {
+        let engine = Arc::clone(&self.engine);
+        let retiring =
+            tokio::task::spawn_blocking(move || engine.funds.open_calls.retire_journal());
+        if let Err(e) = retiring.await {
+            tracing::error!("the journal could not be retired: {e}");
+        }
     }
 
     /// Completes the journal and writes it through to the disk.

@@ -3,17 +3,20 @@
 //! This is the top crate: the command line, the wiring of all parts, background loops, shutdown. To
 //! follow one call, start reading in the crate `relay`.
 
+mod acme;
 pub mod app;
 mod archive;
 mod archive_place;
 mod audit_stream;
 mod background;
 mod call_csv;
+mod certificates;
 pub mod cli;
 mod host;
 mod listeners;
 mod node_journal;
 mod node_metrics;
+mod plain_http;
 mod process_limits;
 mod retention;
 mod serve;

@@ -16,6 +16,8 @@ pub(crate) enum ListenerRole {
     Api,
     /// Metrics without a key.
     Metrics,
+    /// Challenges of an authority, and the way to https.
+    PlainHttp,
 }
 
 /// A listening socket that another process may use too.
@@ -127,6 +129,14 @@ impl ListeningSockets {
         let of_api = sockets.iter().filter(|one| one.role == Some(ListenerRole::Api));
         of_api.filter(|one| !one.is_kept && drop_syn(&one.socket).is_ok()).count() > 0
     }
+
+    /// Lets handshakes begin again. A process that is told to stop while another one takes over from it
+    /// has refused them, and what it tells the kernel is about the socket and not about the process.
+    pub(crate) fn accept_handshakes(&self) {
+        for HandedSocket { socket, .. } in self.0.lock().iter() {
+            accept_syn(socket);
+        }
+    }
 }
 
 /// Lets the kernel ignore packets that begin a handshake. Callers send them again after a second and
@@ -150,6 +160,15 @@ fn drop_syn(socket: &StdListener) -> io::Result<()> {
     ];
     SockRef::from(socket).attach_filter(&filter)
 }
+
+/// Reverts [`drop_syn`]. Without a filter there is nothing to revert, and the error says only that.
+#[cfg(target_os = "linux")]
+fn accept_syn(socket: &StdListener) {
+    let _ = socket2::SockRef::from(socket).detach_filter();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn accept_syn(_: &StdListener) {}
 
 #[cfg(not(target_os = "linux"))]
 fn drop_syn(_: &StdListener) -> io::Result<()> {
@@ -194,6 +213,8 @@ mod tests {
         assert!(TcpStream::connect_timeout(&address, Duration::from_millis(100)).is_err());
         let (accepted, peer) = listener.accept().unwrap();
         assert_eq!(peer, before.local_addr().unwrap());
+        accept_syn(&listener);
+        assert!(TcpStream::connect_timeout(&address, Duration::from_secs(10)).is_ok());
         drop((accepted, listener));
     }
 }

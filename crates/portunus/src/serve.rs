@@ -8,9 +8,11 @@ use relay::ErrorFormat;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use transport::server::{ListenerSettings, accept};
+use tokio_util::task::TaskTracker;
+use transport::server::{ChallengeCertificates, ListenerSettings, TlsSettings, accept};
 use transport::{HttpLimits, ShutdownPhase};
 
+use crate::acme::ChallengeStore;
 use crate::app::App;
 use crate::process_limits::{self, ProcessRoom};
 
@@ -65,8 +67,14 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) {
         );
     }
     let closing = Box::pin(listener_closing(Arc::clone(&app)));
+    let challenges: Arc<dyn ChallengeCertificates> =
+        Arc::new(ChallengeStore::new(Arc::clone(&app)));
     let settings = move || {
-        let tls = app.config().tls.clone();
+        let config = app.config();
+        let tls = config.tls.as_ref().map(|tls| TlsSettings {
+            config: tls.server_config(),
+            challenges: tls.acme().map(|_| Arc::clone(&challenges)),
+        });
         ListenerSettings { limits: listener_limits(&app, most), tls }
     };
     api::listen(service, listener, Box::new(settings), closing).await;
@@ -100,7 +108,9 @@ fn listener_limits(app: &App, most: usize) -> HttpLimits {
 
 /// Serves metrics on a separate listener. It is plain HTTP, because the listener is internal.
 pub(crate) async fn serve_metrics(app: Arc<App>, listener: TcpListener) {
-    let (connections, tasks) = (Arc::clone(&app.metrics_connections), app.engine.tasks.clone());
+    let connections = Arc::clone(&app.metrics_connections);
+    // No tasks of the engine, because a stopping process waits for those.
+    let tasks = TaskTracker::new();
     let settings = || {
         let limits = app.config().http_limits;
         let connections_per_address =
@@ -122,7 +132,11 @@ pub(crate) async fn drain(app: &App) -> Result<(), UnstoredCalls> {
     if tokio::time::timeout(BACKGROUND_TIMEOUT, app.background.wait()).await.is_err() {
         tracing::warn!("some background work did not end in time");
     }
-    if tokio::time::timeout(LAST_SYNC_TIMEOUT, app.sync_journal()).await.is_err() {
+    let ending = async {
+        app.sync_journal().await;
+        app.retire_journal().await;
+    };
+    if tokio::time::timeout(LAST_SYNC_TIMEOUT, ending).await.is_err() {
         tracing::error!("the disk of the journal does not answer");
     }
     app.report_journal_errors();

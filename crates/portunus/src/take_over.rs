@@ -93,6 +93,11 @@ pub(crate) async fn request(data_folder: &Path) -> anyhow::Result<Option<TakeOve
         {
             return Ok(None);
         }
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(e).context(
+                "the running process belongs to another user; start the new one as that user",
+            );
+        }
         Err(e) => return Err(e).context("the running process cannot be reached"),
     };
     let asking = async {
@@ -102,7 +107,10 @@ pub(crate) async fn request(data_folder: &Path) -> anyhow::Result<Option<TakeOve
     let handed = timeout(ANSWER_TIMEOUT, asking).await;
     let handed = handed
         .context("the running process does not answer; perhaps another take-over is under way")?;
-    let handed = handed.context("the running process did not hand over its sockets")?;
+    let handed = handed.context(
+        "the running process did not hand over its sockets; its log says why, unless another \
+         take-over was faster",
+    )?;
     Ok(Some(TakeOver { stream, handed }))
 }
 

@@ -23,7 +23,9 @@ pub use agent_reports::AgentReport;
 pub use counters::{Counter, Gauge};
 pub use exposition::MetricsFormat;
 pub use log_export::{LogExporter, LogRecord};
-pub use metrics::{DiskMetrics, GatewayMetrics, MAX_LANE_SERIES, ReloadMetrics};
+pub use metrics::{
+    CertificateMetrics, DiskMetrics, GatewayMetrics, MAX_LANE_SERIES, ReloadMetrics,
+};
 pub use scrape::{ScrapedStore, ScrapedValkey, ScrapedValues};
 pub use tool_calls::{RunningTool, ToolObserver, ToolTrace};
 pub use trace_context::TraceContext;

@@ -41,6 +41,8 @@ pub struct GatewayMetrics {
     pub reloads: ReloadMetrics,
     /// Room on the disk of the data folder.
     pub disk: DiskMetrics,
+    /// Certificate of the listener.
+    pub certificate: CertificateMetrics,
     /// Number of lane counters in use.
     lane_places: AtomicU32,
     /// Calls of all lanes that are not counted apart.
@@ -85,6 +87,15 @@ impl ReloadMetrics {
     }
 }
 
+/// Certificate of the listener.
+#[derive(Debug, Default)]
+pub struct CertificateMetrics {
+    /// Unix seconds of its end; zero if there is none, or if that is not known.
+    pub expires: Gauge,
+    /// 1 if the newest files or the newest order are in use.
+    pub is_good: Gauge,
+}
+
 /// Disk of the data folder. Read in the background, because a disk may hang.
 #[derive(Debug, Default)]
 pub struct DiskMetrics {
@@ -114,6 +125,7 @@ impl GatewayMetrics {
             dropped_log_lines: Counter::default(),
             reloads: ReloadMetrics::default(),
             disk: DiskMetrics::default(),
+            certificate: CertificateMetrics::default(),
             lane_places: AtomicU32::new(0),
             other_lanes: LaneCounters::default(),
             refused_calls: NamedCounts::default(),

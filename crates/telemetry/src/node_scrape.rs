@@ -4,7 +4,7 @@ use canon::Money;
 
 use crate::exposition::MetricKind::{Counter, Gauge, Histogram};
 use crate::exposition::{MetricsWriter, seconds};
-use crate::metrics::{DiskMetrics, GatewayMetrics, ReloadMetrics};
+use crate::metrics::{CertificateMetrics, DiskMetrics, GatewayMetrics, ReloadMetrics};
 use crate::process_stats::ProcessStats;
 use crate::scrape::{ScrapedStore, ScrapedValkey, ScrapedValues};
 
@@ -24,6 +24,7 @@ pub(crate) fn write_node(
     write_valkey(writer, scraped.valkey.as_ref());
     write_disk(writer, &metrics.disk);
     write_configuration(writer, &metrics.reloads, scraped);
+    write_certificate(writer, &metrics.certificate);
     write_process(metrics, writer, scraped);
 }
 
@@ -156,6 +157,14 @@ fn write_configuration(
     writer.single("portunus_config_loaded_timestamp_seconds", Gauge, help, at);
     let help = "Revision of the stored configuration in force, negative while it is read again";
     writer.single("portunus_config_revision", Gauge, help, scraped.config_revision);
+}
+
+fn write_certificate(writer: &mut MetricsWriter, certificate: &CertificateMetrics) {
+    let CertificateMetrics { expires, is_good } = certificate;
+    let help = "Unix time at which the certificate of the listener expires, 0 without one";
+    writer.single("portunus_certificate_expiry_timestamp_seconds", Gauge, help, expires.get());
+    let help = "1 unless the newest certificate files or the last order of one cannot be used";
+    writer.single("portunus_certificate_good", Gauge, help, is_good.get());
 }
 
 fn write_process(metrics: &GatewayMetrics, writer: &mut MetricsWriter, scraped: &ScrapedValues) {

@@ -12,6 +12,10 @@ use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 
 use crate::app::{key_pepper, open_store};
+use store::Store;
+
+/// Database that is empty and gone with the process.
+const EMPTY_STORE: &str = "sqlite::memory:";
 
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
@@ -45,7 +49,24 @@ impl CommonArgs {
 
 /// Opens the administration of accounts, teams and keys. It works beside a running gateway.
 pub(super) async fn open_accounts(config: &Config) -> anyhow::Result<AccountAdmin> {
-    let store = open_store(config).await?;
+    accounts_of(config, open_store(config).await?).await
+}
+
+/// Opens the same for a command that changes nothing. Without a database it gets an empty one in memory, and
+/// a database of an earlier version is an error, because it would be migrated.
+pub(super) async fn inspect_accounts(config: &Config) -> anyhow::Result<AccountAdmin> {
+    let state = Store::schema_state(&config.store_url).await?;
+    let url = match state.found {
+        None => EMPTY_STORE,
+        Some(_) if !state.pending.is_empty() => anyhow::bail!(
+            "the database is of an earlier version and would be changed; run `portunus migrate` first"
+        ),
+        Some(_) => config.store_url.as_str(),
+    };
+    accounts_of(config, Store::open(url).await?).await
+}
+
+async fn accounts_of(config: &Config, store: Store) -> anyhow::Result<AccountAdmin> {
     let pepper = key_pepper(config, &store).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     Ok(AccountAdmin {

@@ -211,8 +211,7 @@ pub(super) async fn run(common: &CommonArgs, command: KeysCommand) -> anyhow::Re
     {
         let say = "a key for calls needs --cap <USD> or --unlimited";
         let wrong = super::CliArguments::command().error(ErrorKind::MissingRequiredArgument, say);
-        let _ = wrong.print();
-        return Ok(ExitCode::from(2));
+        return Ok(super::print_usage(&wrong));
     }
     let config = common.load()?;
     let admin = open_accounts(&config).await?;

@@ -7,7 +7,9 @@ use config::Config;
 use futures_util::future::join_all;
 use ledger::{Clock as _, SystemClock};
 use relay::NodeFolder;
+use std::path::Path;
 use std::sync::Arc;
+use store::{StoreError, StoreProbe};
 use tokio_util::task::TaskTracker;
 
 /// Checks what can be seen without the network.
@@ -44,7 +46,7 @@ fn damaged_files(node: &NodeFolder) -> std::io::Result<Vec<String>> {
 /// Asks the services that the configuration names. Nothing is changed in them.
 pub(super) async fn service_checks(config: &Config) -> Vec<HealthCheck> {
     let (probed, valkey, files, credentials) = tokio::join!(
-        store::probe_store(&config.store_url),
+        probe_store(config),
         valkey_check(config),
         admin::files_check(config),
         credential_check(config)
@@ -55,6 +57,20 @@ pub(super) async fn service_checks(config: &Config) -> Vec<HealthCheck> {
     }
     checks.extend([valkey, files, credentials]);
     checks
+}
+
+/// Looks at the database. A start creates a file of SQLite and the data folder, but no other folder.
+async fn probe_store(config: &Config) -> Result<StoreProbe, StoreError> {
+    if let Some(path) = config.store_url.strip_prefix("sqlite:")
+        && let Some(folder) = Path::new(path.strip_prefix("//").unwrap_or(path)).parent()
+        && !folder.as_os_str().is_empty()
+        && folder != config.data_folder
+        && !folder.is_dir()
+    {
+        let why = format!("the folder `{}` does not exist", folder.display());
+        return Err(StoreError::Unreachable(why));
+    }
+    store::probe_store(&config.store_url).await
 }
 
 async fn valkey_check(config: &Config) -> HealthCheck {

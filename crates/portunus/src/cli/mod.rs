@@ -21,6 +21,7 @@ mod models;
 mod output;
 mod provider_bill;
 mod reconcile;
+mod scim;
 mod serve;
 mod simulate;
 mod users;
@@ -30,7 +31,7 @@ pub(crate) use logs::report_dropped as report_dropped_logs;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -83,6 +84,9 @@ enum CliCommand {
     /// Create, list and lock accounts, and issue sign-in links
     #[command(subcommand)]
     Users(users::UsersCommand),
+    /// Create, list and revoke tokens with which identity providers manage people (SCIM)
+    #[command(subcommand)]
+    Scim(scim::ScimCommand),
     /// List the models this gateway serves
     Models,
     /// Print the settings with which coding agents use this gateway
@@ -152,9 +156,7 @@ pub fn main() -> ExitCode {
     let arguments = match CliArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(e) => {
-            // Help and version are not errors. clap prints each to the right stream.
-            let _ = e.print();
-            return ExitCode::from(u8::from(e.use_stderr()) * 2);
+            return print_usage(&e);
         }
     };
     // Before the first thread, because it changes the environment.
@@ -165,6 +167,19 @@ pub fn main() -> ExitCode {
     let code = run_to_end(arguments, passed);
     output::finish_logs(logs);
     code
+}
+
+/// Prints an error of the command line, or help or the version, and returns the exit code. With JSON logs an
+/// error is a line of the log.
+fn print_usage(e: &clap::Error) -> ExitCode {
+    if e.use_stderr() && logs::is_json() {
+        let line = logs::error_line(e.to_string().trim());
+        let _ = io::stderr().write_all(line.as_bytes());
+    } else {
+        // Help and version are not errors. clap prints each to the right stream.
+        let _ = e.print();
+    }
+    ExitCode::from(u8::from(e.use_stderr()) * 2)
 }
 
 fn run_to_end(arguments: CliArguments, passed: io::Result<PassedSockets>) -> ExitCode {
@@ -199,6 +214,7 @@ async fn run(
         CliCommand::Doctor(args) => doctor::run(&common, &args).await,
         CliCommand::Keys(command) => keys::run(&common, command).await,
         CliCommand::Users(command) => users::run(&common, command).await,
+        CliCommand::Scim(command) => scim::run(&common, command).await,
         CliCommand::Models => models::list(&common),
         CliCommand::Agents { agent, key } => {
             agents::print(&common, agent.as_deref(), key.as_deref())

@@ -51,7 +51,8 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
     let handed = running.as_mut().map(|old| std::mem::take(&mut old.handed)).unwrap_or_default();
     passed.add(handed.sockets);
     let address = config.listen_address;
-    let others: Vec<SocketAddr> = config.metrics_address.into_iter().collect();
+    let others: Vec<SocketAddr> =
+        config.metrics_address.into_iter().chain(config.http_address).collect();
     let api =
         passed.listen(ListenerRole::Api, address, &others).await.map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => anyhow::anyhow!(
@@ -83,6 +84,15 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
         ),
         None => None,
     };
+    let plain = match config.http_address {
+        Some(address) => Some(
+            passed
+                .listen(ListenerRole::PlainHttp, address, &[bound])
+                .await
+                .with_context(|| format!("server.http_listen: cannot listen on {address}"))?,
+        ),
+        None => None,
+    };
     // Sockets that the configuration does not name are closed here, and no process listens on them
     // after a take-over.
     drop(passed);
@@ -94,13 +104,21 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
         opened = App::open_in_folder(config, Arc::new(SystemClock), folder_use) => opened?,
         _ = signals.next() => return Ok(ExitCode::SUCCESS),
     };
+    crate::acme::serve_stored_certificate(&app).await;
     app.sockets.add(ListenerRole::Api, &api)?;
     if let Some(metrics) = metrics {
         app.sockets.add(ListenerRole::Metrics, &metrics)?;
         app.spawn_loop(crate::serve::serve_metrics(Arc::clone(&app), metrics.listener));
     }
+    if let Some(plain) = plain {
+        app.sockets.add(ListenerRole::PlainHttp, &plain)?;
+        app.spawn_loop(crate::plain_http::serve_plain_http(Arc::clone(&app), plain.listener));
+    }
+    // Read before the old process stops accepting: after that nothing may fail or wait for a database.
+    let link = app.setup_link().await?;
     if let Some(old) = running {
         old.commit().await;
+        app.sockets.accept_handshakes();
     }
     match take_over::bind(&data_folder) {
         Ok(waiting) => app.spawn_loop(take_over::serve(Arc::clone(&app), waiting)),
@@ -108,7 +126,7 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
     }
     // It ends with the process, because a signal must work until then.
     let stopping = stop_on_signal(Arc::clone(&app), signals);
-    welcome::greet(&app, first.as_ref()).await?;
+    welcome::greet(&app, link.as_deref(), first.as_ref());
     app.tell_supervisor(SupervisorNews::Ready);
     if let Some(period) = supervisor::watchdog_period().or(handed.watchdog) {
         app.start_watchdog(period);

@@ -196,7 +196,8 @@ impl UserAdmin<'_> {
             own.extend(
                 signed_in.filter(|key| key.surface.is_some() && key.account_id != account.id),
             );
-            for key in own.iter().filter(|key| key.revoked.is_none()) {
+            // Keys of a locked account are read as revoked, so that does not tell which are so for good.
+            for key in &own {
                 let read = ReadVersion::default();
                 self.accounts.revoke_key(&Actor::Operator, &key.id, read).await?;
                 revoked += 1;

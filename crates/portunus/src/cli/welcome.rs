@@ -23,19 +23,18 @@ const SECRETS_MODE: u32 = 0o600;
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
 /// Greets on standard output, or in the log if that is read by others.
-pub(super) async fn greet(app: &App, first: Option<&FirstStart>) -> anyhow::Result<()> {
-    let link = app.setup_link().await?;
-    let text = greeting(app, link.as_deref(), first);
+pub(super) fn greet(app: &App, link: Option<&str>, first: Option<&FirstStart>) {
+    let text = greeting(app, link, first);
     if may_print(logs::is_json(), io::stdout().is_terminal(), is_journal()) {
         print_text(format!("{text}\n"));
-        return Ok(());
+        return;
     }
     let config = app.config();
     let (version, models) = (env!("CARGO_PKG_VERSION"), config.catalog.len());
     let api = config.public_url.as_str();
     tracing::info!(version, models, api, "Portunus {version} serves {models} models at {api}");
     if first.is_none() && link.is_none() {
-        return Ok(());
+        return;
     }
     let file = config.data_folder.join(SECRETS_FILE);
     match save(&file, &text, first.is_some()) {
@@ -52,7 +51,6 @@ pub(super) async fn greet(app: &App, first: Option<&FirstStart>) -> anyhow::Resu
             file.display()
         ),
     }
-    Ok(())
 }
 
 /// Returns true if the greeting goes to standard output.
@@ -70,11 +68,16 @@ fn is_journal() -> bool {
 /// Writes the secrets for the owner of the process alone. Without a new key, a file that is there stays: it may
 /// have the first key.
 fn save(file: &Path, text: &str, is_new: bool) -> io::Result<()> {
-    if !is_new && file.exists() {
+    if !is_new && file.symlink_metadata().is_ok_and(|found| found.is_file()) {
         return Ok(());
     }
+    // A new file, because a link would lead the secrets elsewhere.
+    match std::fs::remove_file(file) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Ok(()) | Err(_) => {}
+    }
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(SECRETS_MODE);
+    options.write(true).create_new(true).mode(SECRETS_MODE);
     let mut opened = options.open(file)?;
     opened.set_permissions(Permissions::from_mode(SECRETS_MODE))?;
     opened.write_all(text.as_bytes())?;
@@ -134,6 +137,16 @@ mod tests {
         save(&file, "a new key", true).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "a new key\n");
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        // A link is replaced, and its target stays as it is.
+        let elsewhere = folder.join("elsewhere");
+        std::fs::write(&elsewhere, "precious").unwrap();
+        for is_new in [true, false] {
+            std::fs::remove_file(&file).unwrap();
+            std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+            save(&file, "a secret", is_new).unwrap();
+            assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "precious");
+            assert!(std::fs::symlink_metadata(&file).unwrap().is_file());
+        }
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -174,7 +174,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let credential = format!("{provider}/credentials/{credential}");
     let model = json!({ "lanes": ["demo/demo-chat"], "price": { "input": "1" } });
     // Every address that changes something, with a valid body. Deletions come last.
-    let writes: [(&str, Method, &str, Value); 24] = [
+    let writes: [(&str, Method, &str, Value); 26] = [
         ("/api/admin/keys", Method::POST, "/api/admin/keys", json!({ "name": "new" })),
         ("/api/admin/keys/{id}", Method::PATCH, &keys, json!({ "name": "other" })),
         ("/api/admin/keys/{id}/rotate", Method::POST, &rotate, json!({ "overlap": "1h" })),
@@ -207,6 +207,13 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
         ),
         ("/api/admin/models/{*rest}", Method::PUT, "/api/admin/models/own", model),
         ("/api/admin/vault/rekey", Method::POST, "/api/admin/vault/rekey", json!({})),
+        (
+            "/api/admin/scim/tokens",
+            Method::POST,
+            "/api/admin/scim/tokens",
+            json!({ "identity": "corp" }),
+        ),
+        ("/api/admin/scim/tokens/{id}", Method::DELETE, "/api/admin/scim/tokens/x", json!({})),
         ("/api/admin/models/{*rest}", Method::DELETE, "/api/admin/models/own", json!({})),
         ("/api/admin/providers/{id}/credentials/{cid}", Method::DELETE, &credential, json!({})),
         ("/api/admin/providers/{id}", Method::DELETE, provider, json!({})),

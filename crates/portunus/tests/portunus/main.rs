@@ -20,6 +20,7 @@ mod at_rest;
 mod attacks;
 mod cached_contents;
 mod candidates;
+mod certificates;
 mod chat;
 mod cli;
 mod client_tools;
@@ -56,7 +57,9 @@ mod provider_caches;
 mod provider_objects;
 mod providers;
 mod restart;
+mod retention;
 mod routes;
+mod scim;
 #[cfg(feature = "node-tests")]
 mod shared_limits;
 mod sign_in;

@@ -61,6 +61,19 @@ fn a_gateway_that_does_not_run_is_checked_without_touching_anything() {
 }
 
 #[test]
+fn a_folder_that_no_start_creates_is_missing() {
+    let folder = Folder::new("doctor-folder");
+    write(&folder, &format!("[store]\nurl = \"sqlite:nowhere/portunus.db\"\n{SMALL}"));
+    let (code, checks) = doctor(&folder, &[]);
+    assert_eq!((code, state(&checks, "store").as_str()), (1, "failing"));
+    assert!(message(&checks, "store").contains("the folder `nowhere` does not exist"));
+    let checked = folder.run(&["check", "--config", "portunus.toml"]);
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(1), "{said}");
+    assert!(said.contains("`nowhere`"), "{said}");
+}
+
+#[test]
 fn each_trouble_is_named_with_a_remedy() {
     let folder = Folder::new("doctor-troubles");
     let refusing = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -94,3 +94,16 @@ fn the_error_that_ends_the_process_is_json_too() {
     assert!(last["message"].as_str().unwrap().contains("p.toml:2: "), "{said}");
     assert!(last["timestamp"].as_str().unwrap().ends_with('Z'), "{said}");
 }
+
+#[test]
+fn an_error_of_the_command_line_is_json_too() {
+    let folder = Folder::new("json-usage");
+    for wrong in [&["serve", "--nope"][..], &["nothing"], &["keys", "create", "--name", "x"]] {
+        let output =
+            program(&folder).args(wrong).env("PORTUNUS_LOG_FORMAT", "json").output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8(output.stderr).unwrap();
+        let line: Value = serde_json::from_str(said.trim_end()).expect(&said);
+        assert!(line["message"].as_str().unwrap().starts_with("error: "), "{said}");
+    }
+}

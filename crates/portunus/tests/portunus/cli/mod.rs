@@ -17,6 +17,7 @@ mod migrate;
 mod output;
 mod process_limits;
 mod reconcile;
+mod scim;
 
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -507,6 +508,17 @@ fn accounts_are_made_listed_helped_and_locked() {
     assert_eq!(states[1]["state"], "locked");
     assert!(!listed.contains("argon2"), "{listed}");
     fails(&folder.run(&["users", "reset-password", "anna"]), 1, "is locked");
+    let create = ["keys", "create", "--name", "k", "--cap", "1", "--json", "--account", "bea"];
+    folder.json(&["users", "create", "bea", "--json"]);
+    let key = folder.json(&create)["id"].clone();
+    let locked = folder.run(&["users", "disable", "bea", "--keys"]);
+    let said = String::from_utf8(locked.stdout).unwrap();
+    assert!(said.contains("1 of its keys are revoked"), "{said}");
+    assert!(folder.run(&["users", "enable", "bea"]).status.success());
+    let listed = String::from_utf8(folder.run(&["keys", "list", "--json"]).stdout).unwrap();
+    let mut keys = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let state = keys.find(|one| one["id"] == key).unwrap()["state"].clone();
+    assert_eq!(state, "revoked", "keys that were revoked do not come back with the account");
     fails(&folder.run(&["users", "disable", "owner"]), 1, "only owner");
     fails(&folder.run(&["users", "disable", "nobody"]), 1, "no account `nobody`");
     fails(&folder.run(&["users", "create", "../x"]), 1, "Letters, digits");

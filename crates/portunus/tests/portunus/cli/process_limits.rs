@@ -110,10 +110,10 @@ fn idle_connections_leave_the_metrics_listener_alone() {
     assert!(health(&address).starts_with("HTTP/1.1 503"));
     let metrics = free.to_string();
     assert!(health(&metrics).starts_with("HTTP/1.1 200"));
-    // It has limits of its own.
+    // It has limits of its own: a probe takes the place of a connection that waits.
     let probes: Vec<TcpStream> =
         (0..20).map(|_| TcpStream::connect(metrics.as_str()).unwrap()).collect();
-    assert!(health(&metrics).starts_with("HTTP/1.1 503"));
+    assert!(health(&metrics).starts_with("HTTP/1.1 200"));
     drop((idle, probes));
     assert!(super::holds_soon(|| health(&address).starts_with("HTTP/1.1 200")));
     assert_eq!(terminate(child), Some(0));

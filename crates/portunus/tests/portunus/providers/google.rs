@@ -119,18 +119,24 @@ async fn a_refused_token_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_stale_token_is_used_for_the_call_that_fetched_it_and_no_other() {
+async fn a_token_that_has_expired_is_not_sent() {
     let account = Account::new();
     let tokens = ScriptedProvider::start(vec![token("stale", 0), token("good", 3600)]).await;
     let served = ScriptedProvider::start(vec![native_reply()]).await;
-    let now: upstream::ClockFn = Arc::new(|| Micros::from_secs(1_790_000_000));
+    let seconds = Arc::new(AtomicI64::new(1_790_000_000));
+    let clock = Arc::clone(&seconds);
+    let now: upstream::ClockFn = Arc::new(move || Micros::from_secs(clock.load(Ordering::Relaxed)));
     let source = upstream::GoogleAuth::from_json(&account.json(&tokens.url), now).unwrap();
     let provider = proved(source, &served);
-    for _ in 0..3 {
+    let refusal = try_send(&provider).await.unwrap_err();
+    assert_eq!(refusal.kind(), canon::ErrorKind::Unavailable);
+    // A failure is remembered for some seconds.
+    seconds.fetch_add(60, Ordering::Relaxed);
+    for _ in 0..2 {
         send(&provider).await;
     }
     let used: Vec<String> = served.requests().iter().map(bearer).collect();
-    assert_eq!(used, ["stale", "good", "good"]);
+    assert_eq!(used, ["good", "good"]);
 }
 
 #[tokio::test]
@@ -179,6 +185,11 @@ fn proved(source: upstream::GoogleAuth, served: &ScriptedProvider) -> upstream::
 }
 
 async fn send(provider: &upstream::Provider) {
+    assert_eq!(try_send(provider).await.unwrap(), 200);
+}
+
+/// Returns the status of the answer.
+async fn try_send(provider: &upstream::Provider) -> Result<u16, canon::ApiError> {
     let headers = transport::HeaderFields::default();
     let how = upstream::SendOptions {
         credential: 0,
@@ -187,8 +198,8 @@ async fn send(provider: &upstream::Provider) {
         first_byte: TIMES.first_byte,
         sent: &transport::SentMark::default(),
     };
-    let answer = provider.send("/x", headers, vec!["{}".into()], &how).await.unwrap();
-    assert_eq!(answer.status, 200);
+    let answer = provider.send("/x", headers, vec!["{}".into()], &how).await?;
+    Ok(answer.status)
 }
 
 #[tokio::test]

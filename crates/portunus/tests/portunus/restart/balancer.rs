@@ -6,7 +6,7 @@ use testkit::until;
 use super::load::{Load, call_count};
 use super::{Site, free_address, readiness};
 
-/// The configuration of `docs/operate/restart.md`, with the files of a test.
+/// The configuration of `docs/operate/reverse-proxy.md`, with the files of a test.
 fn configuration(folder: &str, listen: &str, gateways: &[String]) -> String {
     let servers: String =
         gateways.iter().map(|one| format!("        server {one} max_fails=0;\n")).collect();

@@ -4,10 +4,14 @@
 mod balancer;
 mod linger;
 mod load;
+mod metrics_peers;
 mod round_robin;
 mod supervisor;
 mod take_over;
+#[cfg(feature = "node-tests")]
+mod take_over_database;
 mod take_over_kills;
+mod take_over_stops;
 
 use demo::{SimulatorOptions, StreamPace};
 use serde_json::Value;

@@ -192,6 +192,7 @@ async fn every_route_is_refused_at_an_exhausted_gate_before_its_body() {
     caller.send(format!("{head}{body}")).await;
     assert_eq!(caller.answer().await.unwrap().status, 200);
     assert_eq!(gateway.get("/").without_key().send().await.status, 200);
+    assert_eq!(gateway.get("/scim/v2/Users").without_key().send().await.status, 401);
 
     let api = portunus::route_summaries().into_iter();
     let api = api.map(|(method, path, keyed)| (method, path, keyed.then_some(true)));

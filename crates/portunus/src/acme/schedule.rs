@@ -1,0 +1,108 @@
+//! Times of orders: when a certificate is renewed, and when a failed order is repeated.
+
+use aws_lc_rs::rand;
+use canon::Micros;
+
+/// Delay after the first failure. With it an hour has at most five failures, which is what Let's Encrypt
+/// allows (<https://letsencrypt.org/docs/rate-limits/#authorization-failures-per-identifier-per-account>).
+const FIRST_DELAY: Micros = Micros::from_secs(120);
+/// Longest delay while the listener has a certificate.
+const MAX_DELAY: Micros = Micros::from_hours(12);
+/// The same while it has none, and nobody can connect.
+const MAX_DELAY_WITHOUT: Micros = Micros::from_hours(1);
+/// Shortest delay after the authority said that it was asked too often.
+const RATE_LIMIT_DELAY: Micros = Micros::from_hours(1);
+/// Largest random part of a delay, as a divisor.
+const JITTER_PART: i64 = 10;
+/// Parts per million.
+const MILLION: i64 = 1_000_000;
+
+/// Facts of a failed order that decide when the next one is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OrderFailure {
+    /// Number of failures in a row before this one.
+    pub(super) failures: u32,
+    /// True if the listener has a certificate that is still valid.
+    pub(super) has_certificate: bool,
+    /// True if the authority said that it was asked too often.
+    pub(super) is_rate_limited: bool,
+}
+
+impl OrderFailure {
+    /// Returns the time until the next order: twice as long after each failure, up to a limit, and up to a
+    /// tenth more by chance (in parts per million).
+    pub(super) fn delay(self, chance: u32) -> Micros {
+        let longest = if self.has_certificate { MAX_DELAY } else { MAX_DELAY_WITHOUT };
+        let factor = 1_i64.checked_shl(self.failures.min(32)).unwrap_or(i64::MAX);
+        let delay = FIRST_DELAY.get().saturating_mul(factor).min(longest.get());
+        let delay = if self.is_rate_limited { delay.max(RATE_LIMIT_DELAY.get()) } else { delay };
+        let chance = i64::from(chance).min(MILLION);
+        Micros::new(delay + delay / JITTER_PART * chance / MILLION)
+    }
+}
+
+/// Returns the time at which a certificate is renewed: after two thirds of its validity, as Let's Encrypt
+/// advises (<https://letsencrypt.org/docs/integration-guide/#when-to-renew>).
+pub(super) fn renewal_time(begins: Micros, ends: Micros) -> Micros {
+    let (begins, ends) = (i128::from(begins.get()), i128::from(ends.get()));
+    let renewal = begins + (ends - begins).max(0) * 2 / 3;
+    // A time between two others fits.
+    Micros::new(i64::try_from(renewal).unwrap_or(i64::MAX))
+}
+
+/// Returns a random number of parts per million; zero if there is no randomness.
+pub(super) fn random_part() -> u32 {
+    let mut bytes = [0_u8; 4];
+    match rand::fill(&mut bytes) {
+        Ok(()) => u32::from_le_bytes(bytes) % 1_000_000,
+        Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delay(failures: u32, has_certificate: bool, is_rate_limited: bool) -> i64 {
+        OrderFailure { failures, has_certificate, is_rate_limited }.delay(0).as_secs()
+    }
+
+    #[test]
+    fn delays_double_up_to_a_limit() {
+        let with: Vec<i64> = (0..12).map(|count| delay(count, true, false)).collect();
+        assert_eq!(with[..5], [120, 240, 480, 960, 1_920]);
+        assert_eq!(with[9..], [43_200, 43_200, 43_200]);
+        assert_eq!(delay(u32::MAX, true, false), 43_200);
+        assert_eq!(delay(u32::MAX, false, false), 3_600);
+        // The limit of Let's Encrypt.
+        let first_hour = with.iter().scan(0, |sum, one| {
+            *sum += one;
+            Some(*sum)
+        });
+        assert!(first_hour.filter(|at| *at < 3_600).count() < 5);
+    }
+
+    #[test]
+    fn an_authority_that_was_asked_too_often_is_left_alone() {
+        assert_eq!(delay(0, true, true), 3_600);
+        assert_eq!(delay(0, false, true), 3_600);
+        assert_eq!(delay(20, true, true), 43_200);
+    }
+
+    #[test]
+    fn chance_adds_at_most_a_tenth() {
+        let one = OrderFailure { failures: 0, has_certificate: true, is_rate_limited: false };
+        assert_eq!(one.delay(1_000_000).as_secs(), 132);
+        assert_eq!(one.delay(u32::MAX).as_secs(), 132);
+        assert!((0..100).all(|_| random_part() < 1_000_000));
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_after_two_thirds() {
+        let day = |count| Micros::from_days(count);
+        assert_eq!(renewal_time(day(10), day(100)), day(70));
+        assert_eq!(renewal_time(day(10), day(10)), day(10));
+        assert_eq!(renewal_time(day(10), day(1)), day(10));
+        assert!(renewal_time(Micros::new(i64::MIN), Micros::new(i64::MAX)).get() > 0);
+    }
+}
