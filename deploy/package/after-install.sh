@@ -8,6 +8,7 @@ if ! grep -q '^portunus:' "$root/etc/passwd" 2>/dev/null; then
         --home-dir /var/lib/portunus --shell /usr/sbin/nologin portunus
 fi
 ids=$(sed -n 's/^portunus:[^:]*:\([0-9]*\):\([0-9]*\):.*/\1:\2/p' "$root/etc/passwd")
+mkdir -p "$root/var/lib/portunus"
 chown "$ids" "$root/var/lib/portunus"
 chmod 0700 "$root/var/lib/portunus"
 # Secrets are readable by the service alone.

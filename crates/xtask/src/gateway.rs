@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::http;
 use crate::process::{ChildServer, free_port};
+use crate::{tools, workspace};
 
 /// Timeout from start to first answer.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,6 +32,12 @@ pub(crate) struct Server {
 }
 
 impl Binary {
+    /// Builds the unoptimised gateway.
+    pub(crate) fn build() -> Result<Self> {
+        tools::run(tools::cargo_workspace("build").args(["--bin", "portunus"]))?;
+        Ok(Self { path: workspace::target().join("debug/portunus"), cores: None })
+    }
+
     /// Returns a command that runs the binary.
     pub(crate) fn command(&self) -> Command {
         pinned(&self.path, self.cores.as_deref())

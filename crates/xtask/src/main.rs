@@ -42,6 +42,9 @@ enum Command {
         /// Run one step only
         #[arg(long, value_name = "STEP")]
         only: Option<suite::Step>,
+        /// Arguments for `cargo test` of the step `unit`, such as `--test store`
+        #[arg(last = true, requires = "only")]
+        arguments: Vec<String>,
     },
     /// Measure the gateway, nginx and the bare upstream
     Bench {
@@ -93,7 +96,7 @@ enum Command {
 fn main() -> Result<ExitCode> {
     let good = match Cli::parse().command {
         Command::Tidy => tidy::run()?,
-        Command::Test { only } => suite::run(only),
+        Command::Test { only, arguments } => suite::run(only, &arguments),
         Command::Bench { quick, scale: true, .. } => bench::scale::run(quick)?,
         Command::Bench { quick, rivals, write, scale: false } => bench::run(quick, rivals, write)?,
         Command::Instructions { translations: true, .. } => {

@@ -152,9 +152,10 @@ impl SoakProgress {
 
 /// Runs rounds until the time is over. Fails with the first failed round.
 pub(crate) fn run(minutes: u64, seed: Option<u64>, year: Option<u64>) -> Result<()> {
-    let nodes = build_test(&["-p", "portunus", "--features", "node-tests", "--test", "portunus"])?;
+    let nodes = build_test(tools::cargo_workspace("test").args(["--test", "portunus"]))?;
     // Optimised, because more seeds make the simulation more thorough.
-    let ledger = build_test(&["--release", "-p", "ledger", "--test", "ledger"])?;
+    let ledger =
+        build_test(&mut cargo(&["test", "--release", "-p", "ledger", "--test", "ledger"]))?;
     // A new seed per run; the randomness of the standard library is sufficient.
     let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(()) >> 32);
     println!("soak: {minutes} minutes, --seed {seed}");
@@ -220,9 +221,9 @@ fn wait_for(mut running: ChildServer, line: impl Fn() -> String) -> Result<Strin
 }
 
 /// Builds a test and returns its path.
-fn build_test(which: &[&str]) -> Result<PathBuf> {
-    let mut build = cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
-    let output = build.args(which).stderr(std::process::Stdio::inherit()).output()?;
+fn build_test(test: &mut Command) -> Result<PathBuf> {
+    test.args(["--no-run", "--message-format=json-render-diagnostics"]);
+    let output = test.stderr(std::process::Stdio::inherit()).output()?;
     anyhow::ensure!(output.status.success(), "the tests do not build");
     let text = String::from_utf8(output.stdout)?;
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

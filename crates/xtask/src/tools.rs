@@ -11,6 +11,8 @@ use crate::workspace;
 
 /// Version of cargo-deny.
 const CARGO_DENY: &str = "0.20.2";
+/// Package and version of Pebble.
+const PEBBLE: (&str, &str) = ("github.com/letsencrypt/pebble/v2/cmd/pebble", "v2.10.1");
 
 /// Runs a command and shows its output. Fails unless the command succeeds.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
@@ -26,6 +28,15 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
     command
+}
+
+/// Features with the tests that need PostgreSQL, Valkey, an S3 server or nginx.
+const TEST_FEATURES: &str = "store/postgres-tests,portunus/node-tests";
+
+/// Returns a `cargo` command for the whole workspace with all tests. The steps of the suite share it:
+/// other packages or features would need a second build.
+pub(crate) fn cargo_workspace(command: &str) -> Command {
+    cargo(&[command, "--workspace", "--features", TEST_FEATURES])
 }
 
 fn describe(command: &Command) -> String {
@@ -127,6 +138,15 @@ pub(crate) fn nginx() -> Result<PathBuf> {
         apt("nginx-light")?;
     }
     find("nginx").context("nginx is installed, yet not on the search path")
+}
+
+/// Returns the path of Pebble, an ACME server for tests; builds it if missing.
+pub(crate) fn pebble() -> Result<PathBuf> {
+    let (package, version) = PEBBLE;
+    match find("pebble") {
+        Some(found) => Ok(found),
+        None => go_tool("pebble", package, version),
+    }
 }
 
 /// Returns the folder of PostgreSQL's programs; installs them if missing.

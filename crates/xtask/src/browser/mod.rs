@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use crate::gateway::{Binary, Server, free_address};
 use crate::process::TempFolder;
 use crate::suite::node;
-use crate::tools::{self, cargo};
+use crate::tools;
 use crate::workspace;
 use cdp::Browser;
 use mailbox::Mailbox;
@@ -44,7 +44,6 @@ struct BrowserStage {
 
 /// Runs every journey. An error names the journey.
 pub(crate) fn run() -> Result<()> {
-    tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
     let mut stage = BrowserStage::start()?;
     for (name, journey) in journeys::ALL {
         println!("    {name}");
@@ -75,7 +74,7 @@ impl BrowserStage {
 
         let config = folder.join("gateway.toml");
         fs::write(&config, settings(&url, mail.port(), provider.port()))?;
-        let binary = Binary { path: workspace::target().join("debug/portunus"), cores: None };
+        let binary = Binary::build()?;
         let data = folder.join("data");
         let log = folder.join("gateway.log");
         let mut serve = binary.serve(gateway, &data, Some(&config));

@@ -11,8 +11,10 @@ use crate::process::TempFolder;
 use crate::workspace;
 
 /// Paths that belong to the administrator: an upgrade keeps a changed one.
-pub(super) const CONFIG_FILES: [&str; 2] =
-    ["etc/portunus/portunus.toml", "etc/portunus/portunus.env"];
+pub(super) const CONFIG_FILES: [&str; 2] = ["etc/portunus/portunus.toml", SECRETS_FILE];
+
+/// Environment of the service.
+const SECRETS_FILE: &str = "etc/portunus/portunus.env";
 
 /// Folder of the data. Packages create it, and never remove it.
 pub(super) const DATA_FOLDER: &str = "var/lib/portunus";
@@ -22,7 +24,6 @@ pub(super) fn common_files(program: &Path) -> Result<FileTree> {
     let mut tree = FileTree::new();
     for (path, source) in [
         ("etc/portunus/portunus.toml", "deploy/package/portunus.toml"),
-        ("etc/portunus/portunus.env", "deploy/package/portunus.env"),
         ("usr/lib/systemd/system/portunus.service", "deploy/systemd/portunus.service"),
         ("usr/lib/systemd/system/portunus.socket", "deploy/systemd/portunus.socket"),
         ("usr/lib/sysusers.d/portunus.conf", "deploy/systemd/portunus.sysusers"),
@@ -31,6 +32,10 @@ pub(super) fn common_files(program: &Path) -> Result<FileTree> {
     ] {
         tree.insert(path.to_owned(), PackedFile::text(read(source)?));
     }
+    // RPM gives a file its mode again at each upgrade, before the script runs.
+    let secrets =
+        PackedFile { mode: 0o640, ..PackedFile::text(read("deploy/package/portunus.env")?) };
+    tree.insert(SECRETS_FILE.to_owned(), secrets);
     for (path, arguments) in [
         ("usr/share/bash-completion/completions/portunus", &["completions", "bash"][..]),
         ("usr/share/zsh/vendor-completions/_portunus", &["completions", "zsh"]),

@@ -46,6 +46,9 @@ pub(crate) struct DistArgs {
     /// Only build the program for this machine, without packages
     #[arg(long)]
     program_only: bool,
+    /// Build for this architecture only; may be repeated
+    #[arg(long, value_name = "ARCH")]
+    only: Vec<Architecture>,
     /// Package this static program instead of building one; once per architecture
     #[arg(long, value_name = "ARCH=FILE", value_parser = parse_binary)]
     binary: Vec<(Architecture, PathBuf)>,
@@ -58,6 +61,9 @@ pub(crate) struct DistArgs {
     /// Link functions in the order of this file, which an earlier build wrote
     #[arg(long, value_name = "FILE")]
     function_order: Option<PathBuf>,
+    /// Compression, from 1 to 9
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=9))]
+    level: u32,
     /// Folder for the packages
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -67,6 +73,8 @@ pub(crate) struct DistArgs {
 pub(crate) struct PackageOptions {
     /// Static program of each architecture.
     pub(crate) binaries: Vec<(Architecture, PathBuf)>,
+    /// Order of the functions of a program, which its next build repeats.
+    pub(crate) function_orders: Vec<(Architecture, PathBuf)>,
     /// Secret key of minisign.
     pub(crate) sign: Option<PathBuf>,
     /// Address where the archives will be.
@@ -77,19 +85,35 @@ pub(crate) struct PackageOptions {
 
 /// Runs the command.
 pub(crate) fn run(args: DistArgs) -> Result<()> {
-    let DistArgs { profile, program_only, binary, sign, base_url, function_order, output } = args;
+    let DistArgs {
+        profile,
+        program_only,
+        only,
+        binary,
+        sign,
+        base_url,
+        function_order,
+        level,
+        output,
+    } = args;
     if program_only {
         println!("built {}", ordered_build::build_profile(&profile)?.display());
         return Ok(());
     }
     let mut binaries = binary;
-    let mut orders = Vec::new();
+    let mut function_orders = Vec::new();
     if binaries.is_empty() {
         let commit = SourceCommit::read()?;
-        for architecture in Architecture::ALL {
+        let own = Architecture::of_this_machine();
+        ensure!(
+            only.is_empty() || own.is_some_and(|own| only.contains(&own)),
+            "--only must name the architecture of this machine too: its program prints the manual pages"
+        );
+        let is_wanted = |one: &Architecture| only.is_empty() || only.contains(one);
+        for architecture in Architecture::ALL.into_iter().filter(is_wanted) {
             let order = function_order.as_deref();
             if let Some(built) = static_build::build(architecture, &profile, &commit, order)? {
-                orders.extend(built.function_order.map(|file| (architecture, file)));
+                function_orders.extend(built.function_order.map(|file| (architecture, file)));
                 binaries.push((architecture, built.program));
             }
         }
@@ -98,11 +122,9 @@ pub(crate) fn run(args: DistArgs) -> Result<()> {
         !binaries.is_empty(),
         "no program can be built here: the lines above name what is missing"
     );
-    let options = PackageOptions { binaries, sign, base_url, level: PackageLevel(9) };
-    let mut files = make_packages(&options)?;
-    for (architecture, file) in orders {
-        files.insert(format!("function-order-{}.txt", architecture.machine()), fs::read(file)?);
-    }
+    let level = PackageLevel(level);
+    let files =
+        make_packages(&PackageOptions { binaries, function_orders, sign, base_url, level })?;
     let folder = output.unwrap_or_else(|| workspace::target().join("dist/packages"));
     write_packages(&folder, &files)?;
     for (name, bytes) in &files {
@@ -125,29 +147,30 @@ pub(crate) fn write_packages(folder: &Path, files: &PackageFiles) -> Result<()> 
 
 /// Makes all packages.
 pub(crate) fn make_packages(options: &PackageOptions) -> Result<PackageFiles> {
-    let PackageOptions { binaries, sign, base_url, level } = options;
+    let PackageOptions { binaries, function_orders, sign, base_url, level } = options;
     let commit = SourceCommit::read()?;
+    let read = read_programs(binaries)?;
     // Manual pages and completions are printed by a program that this machine can run.
     let own = Architecture::of_this_machine();
     let program = binaries.iter().find(|(architecture, _)| Some(*architecture) == own);
     let (_, program) = program.context("a program for this machine must be among the binaries")?;
     let common = contents::common_files(program)?;
     let mut files = PackageFiles::new();
-    let mut read = Vec::new();
-    for (architecture, path) in binaries {
-        let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    for (architecture, bytes) in &read {
         let job = PackageJob {
             architecture: *architecture,
             epoch: commit.epoch,
             level: level.0,
-            binary: &bytes,
+            binary: bytes,
         };
         files.extend(packages_of(&job, &common)?);
-        read.push((*architecture, bytes));
     }
     files.insert(format!("portunus-{VERSION}-oci.tar"), oci::image(&read, &commit, *level)?);
     files.insert(format!("portunus-{VERSION}.cdx.json"), sbom::write(&commit)?);
     files.extend(wrappers::packages(&read, commit.epoch, level.0)?);
+    for (architecture, file) in function_orders {
+        files.insert(format!("function-order-{}.txt", architecture.machine()), fs::read(file)?);
+    }
     files.insert(
         format!("portunus-{VERSION}.tgz"),
         gzip(
@@ -174,6 +197,22 @@ pub(crate) fn make_packages(options: &PackageOptions) -> Result<PackageFiles> {
         println!("signed with the key {}", signer.public_key());
     }
     Ok(files)
+}
+
+/// Makes the container image alone.
+pub(crate) fn make_image(
+    binaries: &[(Architecture, PathBuf)],
+    level: PackageLevel,
+) -> Result<Vec<u8>> {
+    oci::image(&read_programs(binaries)?, &SourceCommit::read()?, level)
+}
+
+fn read_programs(binaries: &[(Architecture, PathBuf)]) -> Result<Vec<(Architecture, Vec<u8>)>> {
+    let read = binaries.iter().map(|(architecture, path)| {
+        let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+        Ok((*architecture, bytes))
+    });
+    read.collect()
 }
 
 /// Makes the archive and the packages of one architecture.

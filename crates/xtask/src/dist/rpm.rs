@@ -27,7 +27,8 @@ pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>>
         .using_config(config)
         .release("1")
         .build_host("portunus")
-        .requires(Dependency::any("shadow-utils"))
+        // Its name in Fedora, and in SUSE.
+        .requires(Dependency::script_post("(shadow-utils or shadow)"))
         .recommends(Dependency::any("ca-certificates"))
         .post_install_script(script("deploy/package/after-install.sh")?)
         .pre_uninstall_script(script("deploy/package/before-remove.sh")?)
@@ -35,16 +36,13 @@ pub(super) fn package(job: &PackageJob<'_>, files: &FileTree) -> Result<Vec<u8>>
     for (path, file) in files {
         let PackedFile { mode, bytes, .. } = file;
         let place = format!("/{path}");
-        match bytes {
-            None => builder
-                .with_dir_entry(FileOptions::dir(place).permissions(u16::try_from(*mode)?))?,
-            Some(bytes) => {
-                let options = FileOptions::new(place).permissions(u16::try_from(*mode)?);
-                let is_config = CONFIG_FILES.contains(&path.as_str());
-                let options = if is_config { options.config().noreplace() } else { options };
-                builder.with_file_contents(bytes.as_slice(), options)?
-            }
-        };
+        // The script makes the data folder. If it were listed, an upgrade would give it to root until the
+        // script runs, and a running gateway could write no file in the meantime.
+        let Some(bytes) = bytes else { continue };
+        let options = FileOptions::new(place).permissions(u16::try_from(*mode)?);
+        let is_config = CONFIG_FILES.contains(&path.as_str());
+        let options = if is_config { options.config().noreplace() } else { options };
+        builder.with_file_contents(bytes.as_slice(), options)?;
     }
     let package = builder.build().context("writing the RPM package")?;
     let mut bytes = Vec::new();

@@ -45,7 +45,9 @@ pub(super) fn build(
             return Ok(None);
         }
     };
-    let plain = workspace::target().join(target).join(profile).join("portunus");
+    // The folder of the profile `dev` has another name.
+    let profile_folder = if profile == "dev" { "debug" } else { profile };
+    let plain = workspace::target().join(target).join(profile_folder).join("portunus");
     let folder = workspace::target().join(format!("{target}-{profile}-ordered"));
     fs::create_dir_all(&folder)?;
     // callgrind runs only binaries of this machine.
@@ -167,7 +169,12 @@ fn strip(binary: &Path, to: &Path) -> Result<()> {
     let tools_folder = Path::new(libraries.trim()).with_file_name("bin");
     let objcopy = tools_folder.join("rust-objcopy");
     let mut command = if objcopy.is_file() {
-        Command::new(objcopy)
+        let mut command = Command::new(objcopy);
+        // It shares LLVM with the compiler, and finds it by itself only below `cargo run`.
+        if let Some(toolchain) = tools_folder.ancestors().nth(3) {
+            command.env("LD_LIBRARY_PATH", toolchain);
+        }
+        command
     } else {
         Command::new(tools::find("objcopy").context("binutils are missing")?)
     };

@@ -1,6 +1,6 @@
 //! Packages of other package managers, which carry the programs: npm, PyPI and Homebrew.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::architecture::Architecture;
 use super::archive::{PackedFile, gzip, sha256, tar};
@@ -15,6 +15,15 @@ pub(super) fn packages(
 ) -> Result<PackageFiles> {
     let mut npm = folder("deploy/npm")?;
     let mut pypi = folder("deploy/pypi")?;
+    for (file, line) in [
+        ("deploy/npm/package.json", format!("\"version\": \"{VERSION}\"")),
+        ("deploy/pypi/pyproject.toml", format!("version = \"{VERSION}\"")),
+        ("deploy/helm/portunus/Chart.yaml", format!("\nversion: {VERSION}\n")),
+        ("deploy/helm/portunus/Chart.yaml", format!("appVersion: \"{VERSION}\"")),
+    ] {
+        let text = String::from_utf8(read(file)?)?;
+        ensure!(text.contains(&line), "{file} has another version than {VERSION}");
+    }
     for (architecture, bytes) in binaries {
         let name = format!("portunus-{}", architecture.machine());
         npm.insert(format!("bin/{name}"), PackedFile::program(bytes.as_slice()));

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::node;
 use crate::gateway::{Binary, Server, free_address};
 use crate::process::{Signal, TempFolder};
-use crate::tools::{self, cargo};
+use crate::tools;
 use crate::workspace;
 
 /// A gateway with its upstreams. Dropping it stops all of them.
@@ -33,10 +33,9 @@ pub(super) struct GatewayStage {
 impl GatewayStage {
     /// Builds the gateway and starts everything.
     pub(super) fn start(python: &Path) -> Result<Self> {
-        tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
         let scratch = TempFolder::new("e2e")?;
         let folder = scratch.path();
-        let binary = Binary { path: workspace::target().join("debug/portunus"), cores: None };
+        let binary = Binary::build()?;
 
         let simulated = free_address()?;
         let mut simulate = binary.command();

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::gateway::{Binary, Server, free_address};
 use crate::http::Client;
 use crate::process::TempFolder;
-use crate::tools::{self, cargo};
+use crate::tools;
 use crate::workspace;
 
 /// Calls of a demo model before the metrics are read, so that there are samples of every kind.
@@ -52,8 +52,7 @@ fn check_dashboard(promtool: &Path, folder: &Path) -> Result<()> {
 
 /// Checks the metrics of a running gateway after some calls.
 fn check_exposition(promtool: &Path, folder: &Path) -> Result<()> {
-    tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
-    let binary = Binary { path: workspace::target().join("debug/portunus"), cores: None };
+    let binary = Binary::build()?;
     let (data, metrics) = (folder.join("data"), free_address()?);
     let config = folder.join("portunus.toml");
     fs::write(&config, format!("[server]\nmetrics = \"{metrics}\"\n"))?;

@@ -4,6 +4,7 @@
 //! build ends the run.
 
 mod agents;
+mod documented;
 mod e2e;
 mod linear;
 mod metrics;
@@ -11,6 +12,7 @@ pub(crate) mod node;
 mod openapi;
 mod package;
 pub(crate) mod postgres;
+mod unit;
 mod versions;
 
 use std::net::{TcpStream, ToSocketAddrs};
@@ -39,7 +41,7 @@ pub(crate) enum Step {
     Clippy,
     /// Licences, sources and banned crates
     Deny,
-    /// Every test that needs nothing but Rust
+    /// Every test in Rust, with a throw-away PostgreSQL, Valkey, S3 server and nginx
     Unit,
     /// Every parser of foreign bytes on kept inputs and mutations of them
     Fuzz,
@@ -50,10 +52,8 @@ pub(crate) enum Step {
     /// No kind of call costs more instructions, allocations or socket calls than the repository
     /// allows; only when asked for by name
     Instructions,
-    /// The store's tests and several gateways on a throw-away PostgreSQL
-    StorePostgres,
-    /// Several gateways on one PostgreSQL and one Valkey, with results in S3
-    Nodes,
+    /// Each command of the pages for operators, on real services
+    Docs,
     /// A linter on the API description, and a client generated from it
     Openapi,
     /// Alert rules, dashboard and metrics, read by Prometheus' own checker
@@ -94,8 +94,9 @@ enum StepResult {
     NotRun,
 }
 
-/// Runs the suite or one step of it. Returns true if everything passed.
-pub(crate) fn run(only: Option<Step>) -> bool {
+/// Runs the suite or one step of it. Returns true if everything passed. `arguments` are for the
+/// `cargo test` of the step `unit`.
+pub(crate) fn run(only: Option<Step>, arguments: &[String]) -> bool {
     let steps = Step::value_variants().iter().filter(|step| match only {
         Some(one) => one == **step,
         None => step.runs_by_default(),
@@ -109,7 +110,7 @@ pub(crate) fn run(only: Option<Step>) -> bool {
         }
         println!("\n==> {}: {}", name(step), about(step));
         let begin = Instant::now();
-        let outcome = match run_step(step) {
+        let outcome = match run_step(step, arguments) {
             Ok(()) => StepResult::Passed,
             Err(error) => {
                 println!("{error:#}");
@@ -128,27 +129,25 @@ pub(crate) fn run(only: Option<Step>) -> bool {
     summary(&rows)
 }
 
-fn run_step(step: Step) -> Result<()> {
+fn run_step(step: Step, arguments: &[String]) -> Result<()> {
     match step {
         Step::Fmt => tools::run(&mut cargo(&["fmt", "--all", "--check"])),
         Step::Tidy => {
             ensure!(tidy::run()?, "the house rules are broken");
             Ok(())
         }
-        Step::Build => tools::run(&mut cargo(&["test", "--workspace", "--no-run"])),
+        Step::Build => tools::run(tools::cargo_workspace("test").arg("--no-run")),
         Step::Clippy => {
-            let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-            tools::run(&mut cargo(&arguments))
+            let mut clippy = tools::cargo_workspace("clippy");
+            tools::run(clippy.args(["--all-targets", "--", "-D", "warnings"]))
         }
         Step::Deny => deny(),
-        // A snapshot that is missing or differs fails; it is never written here.
-        Step::Unit => tools::run(cargo(&["test", "--workspace"]).env("INSTA_UPDATE", "no")),
+        Step::Unit => unit::run(arguments),
         Step::Fuzz => fuzz(),
         Step::Linear => linear::run(),
         Step::Translations => instructions::check_translations(),
         Step::Instructions => instructions::check(),
-        Step::StorePostgres => postgres::run(),
-        Step::Nodes => postgres::run_nodes(),
+        Step::Docs => documented::run(),
         Step::Openapi => openapi::run(),
         Step::Metrics => metrics::run(),
         Step::Package => package::run(),
@@ -162,8 +161,8 @@ fn run_step(step: Step) -> Result<()> {
 
 /// The fuzz targets on the stable compiler, longer than the step `unit` runs them.
 fn fuzz() -> Result<()> {
-    let mut tests = cargo(&["test", "--workspace", "--test", "fuzz"]);
-    tools::run(tests.env("FUZZ_ITERATIONS", FUZZ_ITERATIONS))
+    let mut tests = tools::cargo_workspace("test");
+    tools::run(tests.args(["--test", "fuzz"]).env("FUZZ_ITERATIONS", FUZZ_ITERATIONS))
 }
 
 /// Checks licences, bans and sources offline. Advisories need a network and are checked if it is
@@ -246,7 +245,7 @@ mod tests {
 
     #[test]
     fn steps_have_names_for_the_command_line_and_a_sentence_each() {
-        assert_eq!(name(Step::StorePostgres), "store-postgres");
+        assert_eq!(name(Step::E2e), "e2e");
         for step in Step::value_variants() {
             assert!(!about(*step).is_empty(), "{step:?}");
         }

@@ -11,7 +11,7 @@ use super::node::{self, Node};
 use crate::gateway::{Binary, Server, free_address};
 use crate::http::Client;
 use crate::process::TempFolder;
-use crate::tools::{self, cargo};
+use crate::tools;
 use crate::workspace;
 
 /// Name of the description beside the client.
@@ -20,9 +20,8 @@ const DOCUMENT: &str = "openapi.json";
 /// Runs the step.
 pub(super) fn run() -> Result<()> {
     let node = node::install("openapi", &workspace::root().join("tests/openapi"))?;
-    tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
     let scratch = TempFolder::new("openapi")?;
-    let binary = Binary { path: workspace::target().join("debug/portunus"), cores: None };
+    let binary = Binary::build()?;
     let data = scratch.path().join("data");
     let key = binary.create_key(&data)?;
     let address = free_address()?;

@@ -1,5 +1,5 @@
-//! Tests with a PostgreSQL server: a new cluster in a temporary folder on a free port, always
-//! removed afterwards.
+//! A PostgreSQL server for tests: a new cluster in a temporary folder on a free port, always removed
+//! afterwards.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -11,8 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::process::{ChildServer, Signal, TempFolder, free_port};
-use crate::tools::{self, cargo};
-use crate::workspace;
+use crate::tools;
 
 /// User account of PostgreSQL, which refuses to run as root.
 const POSTGRES_USER: &str = "postgres";
@@ -58,7 +57,7 @@ impl Postgres {
             "listen_addresses=127.0.0.1",
             "fsync=off",
             "full_page_writes=off",
-            "max_connections=200",
+            "max_connections=400",
         ] {
             server.args(["-c", setting]);
         }
@@ -79,45 +78,6 @@ impl Postgres {
         ensure!(ended?.success(), "PostgreSQL did not end well");
         Ok(())
     }
-}
-
-/// Runs the tests of the store.
-pub(super) fn run() -> Result<()> {
-    let postgres = Postgres::start()?;
-    // For the whole workspace: a single crate would select other features and rebuild its
-    // dependencies.
-    let store = ["test", "--workspace", "--features", "store/postgres-tests", "--test", "store"];
-    let mut tests = cargo(&store);
-    let tested = tools::run(tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url));
-    postgres.end(tested)
-}
-
-/// Runs the tests with several gateways on one database. Each test starts and breaks its own Valkey
-/// and S3 server, and one puts nginx before two gateways.
-pub(super) fn run_nodes() -> Result<()> {
-    let valkey = tools::valkey()?;
-    let python = tools::python("s3", &workspace::root().join("tests/s3/requirements.txt"))?;
-    let nginx = tools::nginx()?;
-    let postgres = Postgres::start()?;
-    let test = |arguments: &[&str]| {
-        let mut tests = cargo(&["test", "--workspace", "--features", "portunus/node-tests"]);
-        tests.env("PORTUNUS_TEST_POSTGRES", &postgres.url).env("PORTUNUS_TEST_VALKEY", &valkey);
-        tests.env("PORTUNUS_TEST_S3", python.with_file_name("moto_server"));
-        tests.env("PORTUNUS_TEST_NGINX", &nginx);
-        tools::run(tests.args(arguments))
-    };
-    let tested = test(&[
-        "--test",
-        "portunus",
-        "--",
-        "nodes::",
-        "shared_limits::",
-        "tasks::",
-        "balancer::",
-        "imports::",
-    ])
-    .and_then(|()| test(&["--test", "statements"]));
-    postgres.end(tested)
 }
 
 /// Returns user id and group id.

@@ -23,8 +23,7 @@ const MIGRATIONS: &str = "crates/store/migrations/postgres";
 const CALLS: usize = 20;
 
 pub(super) fn run() -> Result<()> {
-    tools::run(&mut cargo(&["build", "--workspace", "--bin", "portunus"]))?;
-    let new = Binary { path: workspace::target().join("debug/portunus"), cores: None };
+    let new = Binary::build()?;
     let old = Binary { path: earlier()?, cores: None };
     let postgres = Postgres::start()?;
     let tested = upgrade(&old, &new, &postgres.url);

@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::succeed;
+use super::deployment::known_variables;
+use super::{documented, succeed};
 use crate::tools::{self, find, go_tool};
 use crate::workspace;
 
@@ -15,12 +16,16 @@ const HELM: (&str, &str) = ("helm.sh/helm/v3/cmd/helm", "v3.22.0");
 /// Version of Kubernetes that the chart is rendered for.
 const KUBERNETES: &str = "--kube-version=1.31.0";
 /// Values of three nodes that scale, with everything switched on.
-const SEVERAL_NODES: [&str; 10] = [
+const SEVERAL_NODES: [&str; 14] = [
     "autoscaling.enabled=true",
     "store.urlSecret.name=database",
     "store.urlSecret.key=url",
     "shared.urlSecret.name=valkey",
     "shared.urlSecret.key=url",
+    "secretRef.name=hash",
+    "secretRef.key=text",
+    "vaultRef.name=vault",
+    "vaultRef.key=keys",
     "metrics.enabled=true",
     "metrics.serviceMonitor.enabled=true",
     "ingress.enabled=true",
@@ -47,6 +52,7 @@ pub(super) fn found_helm() -> Option<PathBuf> {
 pub(super) fn check(helm: &Path) -> Result<()> {
     let chart = workspace::root().join("deploy/helm/portunus");
     succeed(Command::new(helm).args(["lint", "--strict", KUBERNETES]).arg(&chart))?;
+    documented::run_chart(helm, KUBERNETES)?;
     let output = |values: &[&str]| -> Result<Output> {
         let mut command = Command::new(helm);
         command.args(["template", "gate", KUBERNETES]).arg(&chart);
@@ -114,10 +120,17 @@ fn check_pod(objects: &[Value]) -> Result<()> {
     ensure!(pod.pointer("/securityContext/runAsNonRoot") == Some(&Value::from(true)));
     // Secrets are references, never values.
     let variables = container.pointer("/env").and_then(Value::as_array).context("no variables")?;
+    let names = variables.iter().filter_map(|one| one.get("name").and_then(Value::as_str));
+    known_variables(names)?;
     for variable in variables {
         let name = text(variable, "/name");
-        let is_secret = ["PORTUNUS_STORE_URL", "PORTUNUS_SHARED_VALKEY", "PORTUNUS_SERVER_SECRET"]
-            .contains(&name.as_str());
+        let is_secret = [
+            "PORTUNUS_STORE_URL",
+            "PORTUNUS_SHARED_VALKEY",
+            "PORTUNUS_SERVER_SECRET",
+            "PORTUNUS_SERVER_VAULT",
+        ]
+        .contains(&name.as_str());
         ensure!(!is_secret || variable.pointer("/valueFrom/secretKeyRef/name").is_some(), "{name}");
     }
     Ok(())

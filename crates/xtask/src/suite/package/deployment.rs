@@ -77,10 +77,15 @@ fn compose(scratch: &Path) -> Result<()> {
     }
     let variables = services.get("node1").and_then(|node| node.get("environment"));
     let variables = variables.and_then(Value::as_object).context("node1 has no variables")?;
+    known_variables(variables.keys().map(String::as_str))
+}
+
+/// Checks that the gateway reads these variables.
+pub(super) fn known_variables<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
     let known = fs::read_to_string(workspace::root().join("crates/config/src/overrides.rs"))?;
-    for name in variables.keys().filter(|name| name.starts_with("PORTUNUS_")) {
+    for name in names.filter(|name| name.starts_with("PORTUNUS_")) {
         let is_known = name == "PORTUNUS_CONFIG" || known.contains(&format!("\"{name}\""));
-        ensure!(is_known, "the gateway does not read {name} of the compose file");
+        ensure!(is_known, "the gateway does not read {name}");
     }
     Ok(())
 }

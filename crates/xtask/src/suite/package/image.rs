@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -82,8 +83,8 @@ pub(super) fn has_both_architectures(bytes: &[u8]) -> Result<()> {
 }
 
 /// Unpacks the image, and runs it as its user in nothing but its own files.
-pub(super) fn run(scratch: &Path, file: &Path) -> Result<()> {
-    let layout = ImageLayout::read(&fs::read(file)?)?;
+pub(super) fn run(scratch: &Path, image: &[u8]) -> Result<()> {
+    let layout = ImageLayout::read(image)?;
     let manifests = layout.manifests()?;
     let manifest = manifests.first().context("an image without manifests")?;
     let manifest: Value = serde_json::from_slice(layout.blob(manifest)?)?;
@@ -96,7 +97,7 @@ pub(super) fn run(scratch: &Path, file: &Path) -> Result<()> {
         layer.set_preserve_ownerships(true);
         layer.unpack(&root)?;
     }
-    add_random_device(&root)?;
+    add_random_devices(&root)?;
     let texts = |pointer: &str| -> Vec<String> {
         let list = config.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         list.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -111,6 +112,8 @@ pub(super) fn run(scratch: &Path, file: &Path) -> Result<()> {
         // Variables of this machine may name certificates that are not there.
         command.env_clear();
         command.envs(texts("/config/Env").iter().filter_map(|line| line.split_once('=')));
+        // No load balancer stands before it.
+        command.env("PORTUNUS_SERVER_LINGER", "0s");
         Ok(command)
     };
     let check = succeed(&mut command(&root, &["check"])?)?;
@@ -124,15 +127,20 @@ pub(super) fn run(scratch: &Path, file: &Path) -> Result<()> {
     bare(scratch, &root, &command)
 }
 
-/// Adds the device that every container has and that the C library of this test reads.
-fn add_random_device(root: &Path) -> Result<()> {
+/// Adds the devices that every container has. The static glibc of this test reads them, because it does not
+/// find `getrandom`; the musl of the programs to hand out needs none.
+fn add_random_devices(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("dev"))?;
-    let mut mknod = Command::new("mknod");
-    mknod.arg("--mode=666").arg(root.join("dev/urandom")).args(["c", "1", "9"]);
-    succeed(&mut mknod).map(drop)
+    for (name, minor) in [("random", "8"), ("urandom", "9")] {
+        let mut mknod = Command::new("mknod");
+        mknod.arg("--mode=666").arg(root.join("dev").join(name)).args(["c", "1", minor]);
+        succeed(&mut mknod)?;
+    }
+    Ok(())
 }
 
-/// The program alone in an empty folder: without certificates, time zones and users.
+/// The program alone in an empty folder: without certificates, time zones, users and a folder for
+/// temporary files. The database is made there.
 fn bare(
     scratch: &Path,
     image: &Path,
@@ -142,9 +150,10 @@ fn bare(
     let data = "var/lib/portunus";
     fs::create_dir_all(root.join("usr/bin"))?;
     fs::rename(image.join("usr/bin/portunus"), root.join("usr/bin/portunus"))?;
-    fs::create_dir_all(root.join("var/lib"))?;
-    fs::rename(image.join(data), root.join(data))?;
-    add_random_device(&root)?;
+    fs::create_dir_all(root.join(data))?;
+    let owner = fs::metadata(image.join(data))?;
+    chown(root.join(data), Some(owner.uid()), Some(owner.gid()))?;
+    add_random_devices(&root)?;
     let check = succeed(&mut command(&root, &["check"])?)?;
     let said = String::from_utf8_lossy(&check.stdout).into_owned();
     ensure!(said.contains("Mozilla's list"), "the built-in certificates are not told: {said}");

@@ -13,17 +13,18 @@ use crate::tools::{self, apt, find};
 /// Path of the configuration in a root.
 const CONFIG: &str = "etc/portunus/portunus.toml";
 
-/// Installs the archive and the packages of distributions.
+/// Installs what needs no rights: the archive, and the packages of npm and PyPI.
 pub(super) fn run(scratch: &Path, packages: &Path) -> Result<()> {
     archive(scratch, &packages.join(format!("portunus-{VERSION}-linux-x86_64.tar.gz")))?;
-    deb(scratch, &packages.join(format!("portunus_{VERSION}_amd64.deb")))?;
-    rpm(scratch, &packages.join(format!("portunus-{VERSION}-1.x86_64.rpm")))
-}
-
-/// Installs the packages of npm and PyPI.
-pub(super) fn run_wrappers(scratch: &Path, packages: &Path) -> Result<()> {
+    formula(&packages.join("portunus.rb"))?;
     npm(scratch, &packages.join(format!("portunus-gateway-{VERSION}.tgz")))?;
     pypi(scratch, &packages.join(format!("portunus_gateway-{VERSION}.tar.gz")))
+}
+
+/// Installs the packages of distributions.
+pub(super) fn run_as_root(scratch: &Path, packages: &Path) -> Result<()> {
+    deb(scratch, &packages.join(format!("portunus_{VERSION}_amd64.deb")))?;
+    rpm(scratch, &packages.join(format!("portunus-{VERSION}-1.x86_64.rpm")))
 }
 
 /// Checks that a program starts and tells its version.
@@ -54,10 +55,66 @@ fn archive(scratch: &Path, package: &Path) -> Result<()> {
         // Manual pages write a hyphen as `\-`.
         ensure!(text.replace('\\', "").contains(word), "{file} lacks `{word}`");
     }
-    // Shells read the completions without a complaint.
-    let bash = folder.join("usr/share/bash-completion/completions/portunus");
-    succeed(Command::new("bash").arg("-n").arg(bash))?;
+    completions(&folder.join("usr/share"))?;
+    manual(&folder.join("usr/share/man/man1"))
+}
+
+/// Lets each shell that is installed load its completions.
+fn completions(share: &Path) -> Result<()> {
+    for (shell, script) in [
+        ("bash", "source bash-completion/completions/portunus && complete -p portunus"),
+        (
+            "zsh",
+            "fpath=($PWD/zsh/vendor-completions $fpath); autoload -Uz compinit && compinit -u -D \
+             && autoload +X -Uz _portunus && test \"${_comps[portunus]}\" = _portunus",
+        ),
+        (
+            "fish",
+            "source fish/vendor_completions.d/portunus.fish; \
+             complete --do-complete 'portunus keys ' | string match --quiet 'create*'",
+        ),
+    ] {
+        let Some(program) = find(shell) else {
+            println!("{shell} is not here: its completions are not loaded");
+            continue;
+        };
+        let home = share.join("home");
+        let mut load = Command::new(program);
+        load.args(["-c", script]).current_dir(share).env("HOME", &home);
+        let output = succeed(&mut load)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(said.is_empty(), "{shell} complains of the completions: {said}");
+    }
     Ok(())
+}
+
+/// Lets `man` render all pages.
+fn manual(folder: &Path) -> Result<()> {
+    let Some(man) = find("man") else {
+        println!("man is not here: no page is rendered");
+        return Ok(());
+    };
+    let mut pages = Vec::new();
+    for page in fs::read_dir(folder)? {
+        pages.push(page?.path());
+    }
+    let options = ["--local-file", "--warnings", "--encoding=utf8", "--no-hyphenation"];
+    let output = succeed(Command::new(man).args(options).args(&pages).env("MANWIDTH", "100"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(said.is_empty() && !output.stdout.is_empty(), "man complains: {said}");
+    println!("{} manual pages are rendered", pages.len());
+    Ok(())
+}
+
+/// Lets Ruby read the formula for Homebrew.
+fn formula(file: &Path) -> Result<()> {
+    match find("ruby") {
+        Some(ruby) => succeed(Command::new(ruby).args(["-w", "-c"]).arg(file)).map(drop),
+        None => {
+            println!("Ruby is not here: the formula is not read");
+            Ok(())
+        }
+    }
 }
 
 /// Makes a root with the users of the system, for scripts that look for one.

@@ -4,6 +4,7 @@ mod chart;
 mod deployment;
 mod image;
 mod install;
+mod service;
 
 pub(super) use chart::run as run_chart;
 
@@ -16,6 +17,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use minisign::{KeyPair, PublicKey, SignatureBox};
 
+use super::documented;
 use crate::dist::{
     self, Architecture, CHECKSUMS, PackageFiles, PackageLevel, PackageOptions, VERSION,
 };
@@ -25,31 +27,25 @@ use crate::workspace;
 
 /// Runs the step.
 pub(super) fn run() -> Result<()> {
-    ensure!(
-        tools::is_root(),
-        "this step installs packages and enters their folders: run it as root"
-    );
     let scratch = TempFolder::new("packages")?;
     let scratch = scratch.path();
     let binary = static_binary(scratch)?;
-    let small = scratch.join("small");
-    dist::write_packages(&small, &made_twice(scratch, &binary)?)?;
-
     let key = scratch.join("secret.key");
     let public = write_key(&key)?;
-    let options = PackageOptions {
-        binaries: vec![(Architecture::X86_64, binary.clone())],
-        sign: Some(key),
-        base_url: Some("https://example.com/releases".to_owned()),
-        level: PackageLevel(1),
-    };
-    let files = dist::make_packages(&options)?;
+    let files = made_twice(scratch, &binary, &key)?;
     let folder = scratch.join("out");
     dist::write_packages(&folder, &files)?;
     sums_and_signatures(&folder, &files, &public)?;
     install::run(scratch, &folder)?;
-    install::run_wrappers(scratch, &small)?;
-    image::run(scratch, &folder.join(format!("portunus-{VERSION}-oci.tar")))?;
+    if tools::is_root() {
+        install::run_as_root(scratch, &folder)?;
+        documented::run_installation(scratch, &folder, &public.to_base64())?;
+        service::run(scratch, &folder, &binary)?;
+        let image = dist::make_image(&[(Architecture::X86_64, binary)], PackageLevel(1))?;
+        image::run(scratch, &image)?;
+    } else {
+        println!("not root: packages are not installed, and neither service nor image is started");
+    }
     deployment::run(scratch)?;
     match chart::found_helm() {
         Some(helm) => chart::check(&helm)?,
@@ -75,9 +71,9 @@ fn static_binary(scratch: &Path) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Makes the packages of both architectures twice, compares them and returns them. A script that starts
-/// the program stands for it, because it is small.
-fn made_twice(scratch: &Path, binary: &Path) -> Result<PackageFiles> {
+/// Makes the signed packages of both architectures twice, compares them and returns them. A script that
+/// starts the program stands for it, because it is small.
+fn made_twice(scratch: &Path, binary: &Path, key: &Path) -> Result<PackageFiles> {
     let script = scratch.join("stand-in");
     fs::write(&script, format!("#!/bin/sh\nexec '{}' \"$@\"\n", binary.display()))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
@@ -87,7 +83,8 @@ fn made_twice(scratch: &Path, binary: &Path) -> Result<PackageFiles> {
                 (Architecture::X86_64, script.clone()),
                 (Architecture::Aarch64, script.clone()),
             ],
-            sign: None,
+            function_orders: Vec::new(),
+            sign: Some(key.to_owned()),
             base_url: Some("https://example.com/releases".to_owned()),
             level: PackageLevel(6),
         })
@@ -97,7 +94,8 @@ fn made_twice(scratch: &Path, binary: &Path) -> Result<PackageFiles> {
     std::thread::sleep(std::time::Duration::from_millis(1_100));
     let second = make()?;
     ensure!(first.keys().eq(second.keys()), "two runs made different files");
-    for (name, bytes) in &first {
+    // Each signature has random bytes of its own.
+    for (name, bytes) in first.iter().filter(|(name, _)| !name.ends_with(".minisig")) {
         ensure!(second.get(name) == Some(bytes), "two runs made a different {name}");
     }
     image::has_both_architectures(&file(&first, &format!("portunus-{VERSION}-oci.tar"))?)?;
