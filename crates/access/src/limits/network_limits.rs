@@ -22,6 +22,8 @@ pub enum NetworkUse {
     Public,
     /// Requests whose key is missing or wrong.
     WrongKey,
+    /// Requests of identity providers that manage people.
+    Provisioning,
 }
 
 /// Use by networks, in two generations: if the younger one is full, it replaces the older one. So the
