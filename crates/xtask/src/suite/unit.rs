@@ -18,6 +18,7 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
     let processors = thread::available_parallelism()?.get();
     let mut tests = tools::cargo_workspace("test");
     tests
+        .arg("--no-fail-fast")
         .args(arguments)
         // A snapshot that is missing or differs fails; it is never written here.
         .env("INSTA_UPDATE", "no")
