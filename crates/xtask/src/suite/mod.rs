@@ -1,7 +1,7 @@
 //! `cargo xtask test`: the complete test suite in steps, with a summary at the end.
 //!
 //! A failed step does not stop the next ones, so that one run shows all failures. Only a failed
-//! build ends the run.
+//! build ends the run. Steps that only compute run beside the step `unit`, whose tests mostly wait.
 
 mod agents;
 mod documented;
@@ -81,6 +81,12 @@ impl Step {
             Self::Agents | Self::Instructions | Self::Package | Self::Chart | Self::Versions
         )
     }
+
+    /// Returns true if the step runs beside the step `unit`: it needs no server, and nothing that it
+    /// measures depends on time.
+    fn runs_beside_unit(self) -> bool {
+        matches!(self, Self::Clippy | Self::Deny | Self::Linear | Self::Translations)
+    }
 }
 
 /// Some seconds for each target, unoptimised.
@@ -94,39 +100,80 @@ enum StepResult {
     NotRun,
 }
 
+/// Result of a step and the time it took.
+type StepRow = (Step, StepResult, Duration);
+
 /// Runs the suite or one step of it. Returns true if everything passed. `arguments` are for the
 /// `cargo test` of the step `unit`.
 pub(crate) fn run(only: Option<Step>, arguments: &[String]) -> bool {
-    let steps = Step::value_variants().iter().filter(|step| match only {
-        Some(one) => one == **step,
-        None => step.runs_by_default(),
-    });
-    let mut rows: Vec<(Step, StepResult, Duration)> = Vec::new();
-    let mut broken = false;
-    for step in steps.copied() {
-        if broken {
-            rows.push((step, StepResult::NotRun, Duration::ZERO));
-            continue;
-        }
-        println!("\n==> {}: {}", name(step), about(step));
-        let begin = Instant::now();
-        let outcome = match run_step(step, arguments) {
-            Ok(()) => StepResult::Passed,
-            Err(error) => {
-                println!("{error:#}");
-                StepResult::Failed
-            }
-        };
-        println!(
-            "<== {}: {} in {}",
-            name(step),
-            result_word(outcome),
-            format_time(begin.elapsed())
-        );
-        rows.push((step, outcome, begin.elapsed()));
-        broken = step == Step::Build && outcome == StepResult::Failed;
+    if let Some(step) = only {
+        let row = run_and_tell(step, arguments);
+        return summary(&[row], row.2);
     }
-    summary(&rows)
+    let steps = Step::value_variants().iter().copied().filter(|step| step.runs_by_default());
+    let (beside, steps): (Vec<Step>, Vec<Step>) = steps.partition(|step| step.runs_beside_unit());
+    let begin = Instant::now();
+    let mut rows: Vec<StepRow> = Vec::new();
+    let mut is_broken = false;
+    for step in steps {
+        if is_broken {
+            let with_it = if step == Step::Unit { beside.as_slice() } else { &[] };
+            let unrun = std::iter::once(&step).chain(with_it);
+            rows.extend(unrun.map(|step| (*step, StepResult::NotRun, Duration::ZERO)));
+        } else if step == Step::Unit {
+            rows.extend(run_unit_beside(&beside, arguments));
+        } else {
+            let row = run_and_tell(step, arguments);
+            is_broken = step == Step::Build && row.1 == StepResult::Failed;
+            rows.push(row);
+        }
+    }
+    summary(&rows, begin.elapsed())
+}
+
+/// Runs the step `unit` and these other steps at the same time.
+fn run_unit_beside(others: &[Step], arguments: &[String]) -> Vec<StepRow> {
+    let mut done: Vec<(StepRow, String)> = Vec::new();
+    let unit = thread::scope(|scope| {
+        scope.spawn(|| done.extend(others.iter().map(|step| run_silently(*step))));
+        run_and_tell(Step::Unit, arguments)
+    });
+    done.iter().for_each(|(_, output)| println!("{output}"));
+    std::iter::once(unit).chain(done.into_iter().map(|(row, _)| row)).collect()
+}
+
+/// Runs a step in a process of its own, and returns its output.
+fn run_silently(step: Step) -> (StepRow, String) {
+    let begin = Instant::now();
+    let program = std::env::current_exe().unwrap_or_else(|_| "xtask".into());
+    let (outcome, output) =
+        match Command::new(program).args(["test", "--only", &name(step)]).output() {
+            Ok(done) => {
+                let outcome = match done.status.success() {
+                    true => StepResult::Passed,
+                    false => StepResult::Failed,
+                };
+                let text = [done.stdout, done.stderr].concat();
+                (outcome, String::from_utf8_lossy(&text).into_owned())
+            }
+            Err(error) => (StepResult::Failed, format!("{} did not start: {error}", name(step))),
+        };
+    ((step, outcome, begin.elapsed()), output)
+}
+
+fn run_and_tell(step: Step, arguments: &[String]) -> StepRow {
+    println!("\n==> {}: {}", name(step), about(step));
+    let begin = Instant::now();
+    let outcome = match run_step(step, arguments) {
+        Ok(()) => StepResult::Passed,
+        Err(error) => {
+            println!("{error:#}");
+            StepResult::Failed
+        }
+    };
+    let took = begin.elapsed();
+    println!("<== {}: {} in {}", name(step), result_word(outcome), format_time(took));
+    (step, outcome, took)
 }
 
 fn run_step(step: Step, arguments: &[String]) -> Result<()> {
@@ -192,14 +239,13 @@ fn reachable(place: &'static str) -> bool {
     received.recv_timeout(limit).unwrap_or(false)
 }
 
-fn summary(rows: &[(Step, StepResult, Duration)]) -> bool {
+fn summary(rows: &[StepRow], total: Duration) -> bool {
     println!("\n{:<16} {:<8} {:>8}", "step", "result", "time");
     for (step, outcome, took) in rows {
         println!("{:<16} {:<8} {:>8}", name(*step), result_word(*outcome), format_time(*took));
     }
     let passed = rows.iter().filter(|(_, outcome, _)| *outcome == StepResult::Passed).count();
     let failed = rows.len() - passed;
-    let total = rows.iter().map(|(_, _, took)| *took).sum();
     println!("{:<16} {:<8} {:>8}\n", "all", "", format_time(total));
     println!("{passed} passed, {failed} failed");
     failed == 0
@@ -238,9 +284,10 @@ mod tests {
     #[test]
     fn a_step_that_did_not_run_is_no_success() {
         let passed = (Step::Fmt, StepResult::Passed, Duration::ZERO);
-        assert!(summary(&[passed]));
-        assert!(!summary(&[passed, (Step::Unit, StepResult::NotRun, Duration::ZERO)]));
-        assert!(!summary(&[passed, (Step::Unit, StepResult::Failed, Duration::ZERO)]));
+        let is_success = |rows: &[StepRow]| summary(rows, Duration::ZERO);
+        assert!(is_success(&[passed]));
+        assert!(!is_success(&[passed, (Step::Unit, StepResult::NotRun, Duration::ZERO)]));
+        assert!(!is_success(&[passed, (Step::Unit, StepResult::Failed, Duration::ZERO)]));
     }
 
     #[test]
