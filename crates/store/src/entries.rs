@@ -4,9 +4,10 @@
 //! block can have a call that belongs before its last one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use canon::{Micros, Money};
-use ledger::LedgerEntry;
+use ledger::{CallOutcome, LedgerEntry};
 use sqlx::{Encode, QueryBuilder, Type};
 
 use crate::block_decoding::{CallSelection, decode_selected};
@@ -32,12 +33,67 @@ pub struct EntryFilter {
     pub account_id: Option<String>,
     /// For this model.
     pub model: Option<String>,
+    /// Answered by this lane, or by one of this provider if the text has no slash.
+    pub lane: Option<String>,
+    /// With this end.
+    pub status: Option<StatusFilter>,
+    /// In this format.
+    pub format: Option<String>,
+    /// Of this session.
+    pub session: Option<String>,
     /// Ended at this time or later.
     pub since: Option<Micros>,
     /// Ended before this time.
     pub until: Option<Micros>,
     /// Older than the row with this end and request id, which is the last one of the page before.
     pub before: Option<(Micros, String)>,
+}
+
+/// Condition on the end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusFilter {
+    /// With this status.
+    Is(u16),
+    /// With a status of this hundred.
+    Class(u16),
+    /// Answered to the end.
+    Done,
+    /// Not answered to the end, for any reason.
+    Failed,
+}
+
+impl StatusFilter {
+    /// Reads a condition as an address has it: `done`, `failed`, `4xx` or `404`.
+    pub fn by_word(word: &str) -> Option<Self> {
+        let class = |class: &str| class.parse().ok().filter(|class| (1..=5).contains(class));
+        match (word, word.strip_suffix("xx")) {
+            ("done", _) => Some(Self::Done),
+            ("failed", _) => Some(Self::Failed),
+            (_, Some(digit)) => class(digit).map(Self::Class),
+            (status, None) => status.parse().ok().map(Self::Is),
+        }
+    }
+
+    fn matches(self, call: &LedgerEntry) -> bool {
+        match self {
+            Self::Is(status) => call.status == status,
+            Self::Class(class) => call.status / 100 == class,
+            Self::Done => call.outcome == CallOutcome::Done,
+            Self::Failed => call.outcome != CallOutcome::Done,
+        }
+    }
+}
+
+/// Writes the condition as an address has it.
+impl fmt::Display for StatusFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Is(status) => write!(f, "{status}"),
+            Self::Class(class) => write!(f, "{class}xx"),
+            Self::Done => f.write_str("done"),
+            Self::Failed => f.write_str("failed"),
+        }
+    }
 }
 
 /// Sum of a key's rows, with the spending in the key's record.
@@ -51,6 +107,16 @@ pub struct KeyTotal {
     pub cost: Money,
     /// Spending in the key's record; zero if there is no such key.
     pub spent: Money,
+}
+
+/// Some calls of a filter, newest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EntryPage {
+    /// The calls.
+    pub calls: Vec<LedgerEntry>,
+    /// Begin of the next page, for `before` of its filter. There may be one although fewer calls were found
+    /// than were requested: the search ended after many calls that do not match.
+    pub next: Option<(Micros, String)>,
 }
 
 /// The direction of a page.
@@ -174,6 +240,10 @@ impl EntryFilter {
             key_id: text(&self.key_id),
             account_id: text(&self.account_id),
             model: text(&self.model),
+            lane: text(&self.lane),
+            status: self.status,
+            format: text(&self.format),
+            session: text(&self.session),
             since: self.since,
             until: self.until,
             before: self.before.as_ref().map(|(ended, id)| (*ended, clean(id).into_owned())),
@@ -212,6 +282,23 @@ impl EntryFilter {
             && self.until.is_none_or(|until| call.ended < until)
             && self.before.as_ref().is_none_or(is_before)
             && after.is_none_or(is_after)
+    }
+
+    /// Returns true if the filter has a condition that a correction of a call may change.
+    fn has_later_conditions(&self) -> bool {
+        self.lane.is_some() || self.status.is_some()
+    }
+
+    /// Returns true if the corrected call meets the conditions that no index has.
+    fn matches_corrected(&self, call: &LedgerEntry) -> bool {
+        let is_lane = |lane: &String| match lane.contains('/') {
+            true => call.lane.as_ref() == lane.as_str(),
+            false => call.lane.split_once('/').is_some_and(|(provider, _)| provider == lane),
+        };
+        self.lane.as_ref().is_none_or(is_lane)
+            && self.status.is_none_or(|status| status.matches(call))
+            && self.format.as_ref().is_none_or(|format| call.dialect.as_ref() == format.as_str())
+            && self.session.as_ref().is_none_or(|session| call.session.as_ref() == session.as_str())
     }
 
     /// Builds the query for the next blocks of a page. Built from fixed pieces, so that the planner sees
@@ -323,7 +410,18 @@ impl Store {
         filter: &EntryFilter,
         limit: u32,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        self.page(filter, None, limit, PageOrder::NewestFirst).await
+        Ok(self.page(filter, None, limit, PageOrder::NewestFirst, usize::MAX).await?.calls)
+    }
+
+    /// Returns the same with the begin of the next page. The search ends after so many blocks of calls, because
+    /// a rare status among a hundred million calls is not found at once.
+    pub async fn entry_page(
+        &self,
+        filter: &EntryFilter,
+        limit: u32,
+        max_blocks: usize,
+    ) -> Result<EntryPage, StoreError> {
+        self.page(filter, None, limit, PageOrder::NewestFirst, max_blocks).await
     }
 
     /// Returns a page of all rows, oldest first, that follow the row with that end and request id.
@@ -342,7 +440,7 @@ impl Store {
         after: Option<(Micros, String)>,
         limit: u32,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        self.page(filter, after, limit, PageOrder::OldestFirst).await
+        Ok(self.page(filter, after, limit, PageOrder::OldestFirst, usize::MAX).await?.calls)
     }
 
     async fn page(
@@ -351,7 +449,8 @@ impl Store {
         after: Option<(Micros, String)>,
         limit: u32,
         order: PageOrder,
-    ) -> Result<Vec<LedgerEntry>, StoreError> {
+        max_blocks: usize,
+    ) -> Result<EntryPage, StoreError> {
         let (filter, after) = (&filter.cleaned(), after.as_ref());
         let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
         let selection = CallSelection {
@@ -361,15 +460,20 @@ impl Store {
             until: filter.last_end(),
         };
         let mut calls: Vec<LedgerEntry> = Vec::new();
-        let (mut seen, mut size) = (None, FIRST_BLOCKS);
+        let (mut seen, mut size, mut searched) = (None, FIRST_BLOCKS, 0_usize);
+        let mut stop = None;
         loop {
             let blocks: Vec<(i64, i64, Vec<u8>)> = on_reader!(&self.db, pool: Kind => {
                 let mut query = filter.blocks::<Kind>(after, order, seen, size);
                 query.build_query_as().fetch_all(pool).await?
             });
             for (ended, id, body) in &blocks {
-                let found = decode_selected(body, &selection)?.into_iter();
-                calls.extend(found.filter(|call| filter.matches(call, after)));
+                let mut found = decode_selected(body, &selection)?;
+                found.retain(|call| filter.matches(call, after));
+                if filter.has_later_conditions() {
+                    found = self.corrected(found).await?;
+                }
+                calls.extend(found.into_iter().filter(|call| filter.matches_corrected(call)));
                 seen = Some((*ended, *id));
             }
             let is_settled =
@@ -378,6 +482,16 @@ impl Store {
             if is_last || calls.iter().filter(is_settled).count() >= wanted {
                 break;
             }
+            searched = searched.saturating_add(blocks.len());
+            stop = seen.map(|(ended, _)| (Micros::new(ended) + Micros::new(1), String::new()));
+            if searched >= max_blocks
+                && filter.before.as_ref().is_none_or(|at| stop.as_ref() < Some(at))
+            {
+                // Calls at the border are found again by the next page.
+                calls.retain(|call| is_settled(&call));
+                break;
+            }
+            stop = None;
             size = MAX_BLOCKS.min(size * 4);
         }
         calls.sort_by(|a, b| {
@@ -388,7 +502,9 @@ impl Store {
             }
         });
         calls.truncate(wanted);
-        self.corrected(calls).await
+        let last = (calls.len() == wanted).then(|| calls.last()).flatten();
+        let next = last.map(|last| (last.ended, last.request_id.to_string())).or(stop);
+        Ok(EntryPage { calls: self.corrected(calls).await?, next })
     }
 
     /// Returns the sum of every key's rows with the spending in its record, ordered by id.

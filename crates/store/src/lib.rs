@@ -108,7 +108,7 @@ pub use conversations::{
 };
 pub use corrections::CallPosting;
 pub use data_keys::{DATA_KEY_ID_BYTES, DataKey, DataKeyId};
-pub use entries::{EntryFilter, KeyTotal};
+pub use entries::{EntryFilter, EntryPage, KeyTotal, StatusFilter};
 pub use erasure::{ErasedCounts, ErasurePlan};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};

@@ -12,22 +12,54 @@ use futures_util::stream;
 use http::header;
 use ledger::{FailedAttempt, LedgerEntry};
 use maud::{Markup, html};
-use store::{EntryFilter, Store};
+use store::{EntryFilter, EntryPage, KeyRecord, StatusFilter, Store};
 
-use super::overview::call_table;
+use super::call_reason::call_reason;
+use super::call_table::{CallNames, call_table};
 use crate::csv::csv_line;
 use crate::display;
 use crate::form::{FormFields, QueryFields};
 use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls::{self, TEAM_PARAMETER};
 
 const PER_PAGE: u32 = 50;
+/// Blocks of calls that one page searches for matching ones.
+const MAX_SEARCHED_BLOCKS: usize = 1_024;
 const EXPORT_BATCH_ROWS: u32 = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
 const DAY: Micros = Micros::from_days(1);
+/// Parameters of a selection, in the order of an address. The list and its export have the same.
+const PARAMETERS: [&str; 9] =
+    [TEAM_PARAMETER, "account", "key", "model", "lane", "status", "format", "session", "range"];
+/// Ends that can be chosen: parameter value, label.
+const STATUSES: [(&str, &str); 5] = [
+    ("", "Any"),
+    ("done", "Answered"),
+    ("failed", "Not answered to the end"),
+    ("4xx", "4xx: the request"),
+    ("5xx", "5xx: gateway or provider"),
+];
+const FORMATS: [(&str, &str); 7] = [
+    ("", "Any"),
+    ("chat", "chat"),
+    ("responses", "responses"),
+    ("messages", "messages"),
+    ("native", "native"),
+    ("images", "images"),
+    ("embeddings", "embeddings"),
+];
+const RANGES: [(&str, &str); 6] = [
+    ("", "All time"),
+    ("24h", "24 hours"),
+    ("7d", "7 days"),
+    ("30d", "30 days"),
+    ("90d", "90 days"),
+    ("1y", "A year"),
+];
 
 fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryFilter, PageError> {
     let parameter = |name| {
@@ -44,6 +76,12 @@ fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryF
         "1y" => Some(365),
         _ => None,
     };
+    // A condition that is not understood must not widen the selection.
+    let status = parameter("status")?.map(|word| {
+        StatusFilter::by_word(&word).ok_or(PageError::BadRequest(
+            "The status is not known. Write done, failed, a number, or 4xx or 5xx.",
+        ))
+    });
     let before = parameter("before")?.and_then(|text| {
         let (ended, id) = text.split_once('~')?;
         Some((Micros::new(ended.parse().ok()?), id.to_owned()))
@@ -52,6 +90,10 @@ fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryF
         account_id,
         key_id: parameter("key")?,
         model: parameter("model")?,
+        lane: parameter("lane")?,
+        status: status.transpose()?,
+        format: parameter("format")?,
+        session: parameter("session")?,
         since: days.map(|days| now - days * DAY),
         until: None,
         before,
@@ -66,10 +108,18 @@ pub(crate) async fn list(
 ) -> Result<Response, PageError> {
     let now = state.now();
     let filter = filter(&query, &user, now)?;
-    let calls = state.store.entries(&filter, PER_PAGE).await?;
+    let id = query.get_trimmed("id", MAX_PARAMETER_BYTES)?;
+    if !id.is_empty() {
+        let receipt = format!("/console/calls/{}", urls::escape_value(id));
+        return Ok(redirect_to(&user.path_for(&receipt)));
+    }
+    let EntryPage { calls, next } =
+        state.store.entry_page(&filter, PER_PAGE, MAX_SEARCHED_BLOCKS).await?;
     let keys = state.store.keys_of(user.owner_id()).await?;
-    let first = filter.before.is_none();
-    let next = (calls.len() as u32 == PER_PAGE).then(|| calls.last()).flatten();
+    let names = CallNames::load(&state, &user, &calls).await?;
+    let is_first = filter.before.is_none();
+    let is_filtered =
+        PARAMETERS.iter().any(|name| *name != TEAM_PARAMETER && !query.get(name).trim().is_empty());
     let body = html! {
         div.title {
             h1 { "Calls" }
@@ -78,39 +128,27 @@ pub(crate) async fn list(
                 a.button.quiet href={ "/console/calls.csv?" (list_query(&query, "")) } { "Export CSV" }
             }
         }
-        form.filters method="get" action="/console/calls" role="search" {
-            @if let Some(team) = &user.team { input type="hidden" name=(TEAM_PARAMETER) value=(team.id); }
-            div.field.grow {
-                label for="model" { "Model" }
-                input id="model" name="model" type="search" value=(query.get("model")) autocomplete="off";
-            }
-            div.field {
-                label for="key" { "Key" }
-                select id="key" name="key" {
-                    option value="" { "Any" }
-                    @for key in &keys {
-                        option value=(key.id) selected[key.id == query.get("key")] { (key.name) }
-                    }
-                }
-            }
-            div.field.go { button.button type="submit" { "Show" } }
-        }
-        @if first {
+        (filter_form(&query, &user, &keys, is_filtered))
+        @if is_first {
             label.tick hidden data-live="calls" {
                 input type="checkbox";
                 span { "Live" span.help { "New calls appear automatically." } }
             }
         }
         div id="calls" {
-            @if calls.is_empty() {
-                div.empty { h2 { "No calls" } p { "Calls appear here as soon as they are settled." } }
+            @if !calls.is_empty() {
+                (call_table(&calls, &user, &names, now))
+            } @else if next.is_some() {
+                div.empty { h2 { "No matching calls yet" } p { "Many calls were searched, and none of them matches. Older calls may." } }
+            } @else if is_filtered {
+                div.empty { h2 { "No matching calls" } p { "Fewer filters or a longer time show more." } }
             } @else {
-                (call_table(&calls, &user, now))
+                div.empty { h2 { "No calls" } p { "Calls appear here as soon as they are settled." } }
             }
         }
-        @if let Some(last) = next {
+        @if let Some((ended, id)) = next {
             nav.pager aria-label="Pages of calls" {
-                a rel="next" href={ "/console/calls?" (list_query(&query, &format!("{}~{}", last.ended, last.request_id))) } {
+                a rel="next" href={ "/console/calls?" (list_query(&query, &format!("{ended}~{id}"))) } {
                     "Older calls →"
                 }
             }
@@ -119,10 +157,61 @@ pub(crate) async fn list(
     Ok(ok_page(&Layout::signed_in("Calls", &user).with_nav("/console/calls"), &body))
 }
 
+fn filter_form(
+    query: &FormFields,
+    user: &SignedInUser,
+    keys: &[KeyRecord],
+    is_filtered: bool,
+) -> Markup {
+    let choice = |name: &str, label: &str, options: &[(&str, &str)]| {
+        let chosen = query.get(name);
+        let is_listed = options.iter().any(|(value, _)| *value == chosen);
+        html! {
+            div.field {
+                label for=(name) { (label) }
+                select id=(name) name=(name) {
+                    @for (value, text) in options { option value=(value) selected[*value == chosen] { (text) } }
+                    @if !is_listed { option value=(chosen) selected { (chosen) } }
+                }
+            }
+        }
+    };
+    let text = |name: &str, label: &str, hint: &str| {
+        html! {
+            div.field.grow {
+                label for=(name) { (label) }
+                input id=(name) name=(name) type="search" value=(query.get(name)) placeholder=(hint) autocomplete="off";
+            }
+        }
+    };
+    let key_options: Vec<(&str, &str)> = std::iter::once(("", "Any"))
+        .chain(keys.iter().map(|key| (key.id.as_str(), key.name.as_str())))
+        .collect();
+    html! {
+        form.filters method="get" action="/console/calls" role="search" {
+            @if let Some(team) = &user.team { input type="hidden" name=(TEAM_PARAMETER) value=(team.id); }
+            @if user.sees_all() && !query.get("account").is_empty() {
+                input type="hidden" name="account" value=(query.get("account"));
+            }
+            (choice("range", "Time", &RANGES))
+            (choice("status", "Status", &STATUSES))
+            (text("model", "Model", "any"))
+            (text("lane", "Lane or provider", "any"))
+            (choice("key", "Key", &key_options))
+            (choice("format", "Format", &FORMATS))
+            (text("session", "Session", "any"))
+            (text("id", "Request id", "req_…"))
+            div.field.go { button.button type="submit" { "Show" } }
+            @if is_filtered {
+                div.field.go { a.button.quiet href=(user.path_for("/console/calls")) { "Show all" } }
+            }
+        }
+    }
+}
+
 /// Query string of the list with another start.
 fn list_query(query: &FormFields, before: &str) -> String {
-    let kept =
-        [TEAM_PARAMETER, "account", "key", "model", "range"].map(|name| (name, query.get(name)));
+    let kept = PARAMETERS.map(|name| (name, query.get(name)));
     let parts = kept.into_iter().chain([("before", before)]);
     let parts = parts.filter(|(_, value)| !value.is_empty());
     let parts: Vec<String> =
@@ -152,11 +241,12 @@ pub(crate) async fn receipt(
             h1.id { bdi id="request-id" { (entry.request_id) } }
             button.copy type="button" hidden data-copy="request-id" { "Copy id" }
         }
+        @if let Some(reason) = call_reason(&entry) { p.objection { (reason) } }
         div.columns {
             section { h2 { "Call" } (facts(&entry, &key, user.is_administrator())) }
             section { h2 { "Tokens" } (tokens(&entry.usage)) }
         }
-        section { h2 { "Tries" } (attempts_table(&entry)) }
+        section { h2 { "Attempts" } (attempts_table(&entry)) }
         @if !entry.losses.is_empty() {
             section {
                 h2 { "Not carried" }
@@ -174,7 +264,7 @@ fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
     html! {
         dl.facts {
             div { dt { "Model" } dd { a.id href=(urls::model_page(&entry.model)) { bdi { (entry.model) } } } }
-            div { dt { "Answered by" } dd { @if entry.lane.is_empty() { "none" } @else { bdi { (entry.lane) } } } }
+            div { dt { "Lane" } dd { @if entry.lane.is_empty() { "none" } @else { bdi { (entry.lane) } } } }
             div { dt { "Key" } dd { bdi { (key) } } }
             @if !entry.session.is_empty() {
                 @let page = format!("/console/sessions?id={}", urls::escape_value(&entry.session));
@@ -233,14 +323,18 @@ fn attempts_table(entry: &LedgerEntry) -> Markup {
                             td.num data-label="Time" { (ms) " ms" }
                         }
                     }
-                    @if let Some(first) = entry.first_byte_us {
+                    @if !entry.lane.is_empty() {
                         tr {
                             td data-label="Lane" { bdi { (entry.lane) } }
-                            td data-label="Outcome" { span.badge.good { "answered" } }
-                            td.num data-label="Time" { (display::duration(first)) }
+                            td data-label="Outcome" {
+                                @if entry.status < 400 { span.badge.good { "answered" } }
+                                @else { span.badge.bad { "answered · " (entry.status) } }
+                            }
+                            td.num data-label="Time" {
+                                (display::duration(entry.first_byte_us.unwrap_or(entry.ended - entry.started)))
+                            }
                         }
-                    }
-                    @if entry.failed.is_empty() && entry.first_byte_us.is_none() {
+                    } @else if entry.failed.is_empty() {
                         tr { td data-label="Lane" colspan="3" { span.muted { "No lane was tried." } } }
                     }
                 }

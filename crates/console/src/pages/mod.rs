@@ -5,6 +5,8 @@ pub(crate) mod admin;
 mod agent_consent;
 pub(crate) mod agents;
 pub(crate) mod authorize;
+mod call_reason;
+mod call_table;
 pub(crate) mod calls;
 pub(crate) mod confirm;
 pub(crate) mod device;

@@ -7,10 +7,11 @@ use admin::key_front;
 use axum::extract::State;
 use axum::response::Response;
 use canon::{Micros, Money};
-use ledger::{CallOutcome, LedgerEntry};
+use ledger::LedgerEntry;
 use maud::{Markup, html};
 use store::{EntryFilter, KeyOwner, KeyRecord, KeyScope, Team};
 
+use super::call_table::{CallNames, call_table};
 use crate::display;
 use crate::form::QueryFields;
 use crate::layout::{Layout, ok_page};
@@ -74,6 +75,7 @@ pub(crate) async fn show(
     let account_id = (!all).then(|| mine.to_owned());
     let filter = EntryFilter { account_id, ..EntryFilter::default() };
     let latest = state.store.entries(&filter, MAX_RECENT_CALLS).await?;
+    let names = CallNames::load(&state, &user, &latest).await?;
     let today = EntryFilter { since: Some(now - DAY), ..filter };
     let today = state.store.entries(&today, MAX_COUNTED_CALLS).await?;
     let page = query.get("page").parse::<usize>().unwrap_or(1).max(1);
@@ -112,7 +114,7 @@ pub(crate) async fn show(
                     p { "Calls appear here as soon as they are settled." }
                 }
             } @else {
-                (call_table(&latest, &user, now))
+                (call_table(&latest, &user, &names, now))
             }
         }
     };
@@ -126,7 +128,7 @@ fn figures(keys: &[KeyRecord], today: &[LedgerEntry], now: Micros) -> Markup {
     let more = today.len() >= MAX_COUNTED_CALLS as usize;
     html! {
         dl.figures {
-            div { dt { "Spent in all" } dd { (display::money(spent)) } }
+            div { dt { "Total spend" } dd { (display::money(spent)) } }
             div {
                 dt { "Spent in 24 hours" }
                 dd { @if more { span.small { "more than " } } (display::money(of_today)) }
@@ -282,63 +284,5 @@ pub(super) fn spent_of_cap(spent: Money, cap: Option<Money>) -> Markup {
         progress.full[part >= 1_000].near[part >= 800] value=(part) max="1000" {
             (part / 10) "%"
         }
-    }
-}
-
-pub(super) fn call_table(calls: &[LedgerEntry], user: &SignedInUser, now: Micros) -> Markup {
-    html! {
-        div.sheet {
-            table.list.calls {
-                thead { tr {
-                    th scope="col" { "Time" }
-                    th scope="col" { "Model" }
-                    th scope="col" { "Lane" }
-                    th scope="col" { "Status" }
-                    th.num scope="col" { "Tokens" }
-                    th.num scope="col" { "Cost" }
-                } }
-                tbody { @for call in calls { (call_row(call, user, now)) } }
-            }
-        }
-    }
-}
-
-fn call_row(call: &LedgerEntry, user: &SignedInUser, now: Micros) -> Markup {
-    let tokens = format!(
-        "{} in, {} out{}",
-        display::count(call.usage.input),
-        display::count(call.usage.output),
-        if call.estimated { ", estimated" } else { "" }
-    );
-    html! {
-        tr {
-            td data-label="Time" { (display::relative_time(call.ended, now)) }
-            td data-label="Model" title={ "Request " (call.request_id) } {
-                @let receipt = format!("/console/calls/{}", urls::escape_value(&call.request_id));
-                a.id href=(user.path_for(&receipt)) {
-                    bdi { (call.model) }
-                }
-            }
-            td data-label="Lane" {
-                @if call.lane.is_empty() { span.muted { "none" } }
-                @else { bdi { (call.lane) } }
-            }
-            td data-label="Status" { (status_badge(call)) }
-            td.num data-label="Tokens" title=(tokens) {
-                @if call.estimated { "~" }
-                (display::count(call.usage.total()))
-            }
-            td.num data-label="Cost" { (display::money(call.cost)) }
-        }
-    }
-}
-
-fn status_badge(call: &LedgerEntry) -> Markup {
-    match call.outcome {
-        CallOutcome::Done => html! { span.badge.good { (call.status) } },
-        CallOutcome::CallerLeft => html! { span.badge.off { (call.status) " · caller left" } },
-        CallOutcome::BrokeOff => html! { span.badge.bad { (call.status) " · broke off" } },
-        CallOutcome::Failed => html! { span.badge.bad { (call.status) } },
-        CallOutcome::Recovered => html! { span.badge.warn { (call.status) " · recovered" } },
     }
 }

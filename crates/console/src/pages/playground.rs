@@ -161,7 +161,7 @@ fn settings(state: &ConsoleState, keys: &[KeyRecord]) -> Markup {
         div.field {
             label for="effort" { "Thinking" }
             select id="effort" name="effort" {
-                option value="" { "As the model likes" }
+                option value="" { "Model default" }
                 @for word in ["minimal", "low", "medium", "high"] { option value=(word) { (word) } }
             }
         }
@@ -173,7 +173,7 @@ fn settings(state: &ConsoleState, keys: &[KeyRecord]) -> Markup {
         ] {
             div.field hidden {
                 label for=(name) { (label) }
-                select id=(name) name=(name) { option value="" { "As the model likes" } }
+                select id=(name) name=(name) { option value="" { "Model default" } }
             }
         }
         details {

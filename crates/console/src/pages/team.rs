@@ -319,7 +319,7 @@ fn spend_figures(
         [(rpm, "Requests per minute"), (tpm, "Tokens per minute"), (concurrency, "Calls at once")];
     html! {
         dl.figures {
-            div { dt { "Spent in all" } dd.spent { (spent_of_cap(total, cap)) } }
+            div { dt { "Total spend" } dd.spent { (spent_of_cap(total, cap)) } }
             @if let Some((sum, BudgetTerms { limit, period })) = lately {
                 div { dt { (period_label(period)) } dd.spent { (spent_of_cap(sum, Some(limit))) } }
             }

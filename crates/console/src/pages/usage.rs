@@ -271,7 +271,7 @@ pub(crate) async fn show(
     Ok(ok_page(&Layout::signed_in("Usage", &user).with_nav("/console/usage"), &body))
 }
 
-/// Path of the CSV export of these calls. The export ignores lane and status.
+/// Path of the CSV export of these calls, with the same conditions.
 fn csv_path(view: &UsageSelection) -> String {
     view.with_parameter("", "").replacen("/console/usage?", "/console/calls.csv?", 1)
 }

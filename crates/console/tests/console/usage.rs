@@ -1,6 +1,7 @@
 //! Usage and calls: totals, ownership and grouping.
 
 use http::StatusCode;
+use ledger::{CallOutcome, LedgerEntry};
 use store::AccountRole;
 
 use crate::gateway::{ConsoleGateway, ODD, SECOND, START, entry, escape};
@@ -110,4 +111,72 @@ async fn calls_are_paged_and_fully_exported() {
     assert_eq!(file.header("content-type"), "text/csv; charset=utf-8");
     assert_eq!(file.body.lines().count(), 1_204);
     file.assert_contains("\"'=cmd()\"");
+}
+
+/// Whatever is selected, the list and its export have the same calls, and no others.
+#[tokio::test]
+async fn list_and_export_have_the_selected_calls() {
+    let gateway = ConsoleGateway::new().await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
+    let ben = gateway.account("ben", AccountRole::Member).await;
+    let keys =
+        [gateway.key_of(&anna, "abc", "website").await, gateway.key_of(&ben, "def", "robot").await];
+    let calls: Vec<_> = (0..40)
+        .map(|n: usize| {
+            let (model, lane) = (["m1", "m2"][n % 2], ["a/x", "a/y", "b/x"][n % 3]);
+            let mut call = entry(&keys[n % 2], &format!("r{n:02}"), model, 1);
+            (call.lane, call.session) = (lane.into(), ["", "run"][n % 4 / 3].into());
+            call.dialect = ["chat", "native"][n / 2 % 2].into();
+            (call.status, call.outcome) = match n % 5 {
+                0 => (503, CallOutcome::Failed),
+                1 => (404, CallOutcome::Failed),
+                2 => (200, CallOutcome::BrokeOff),
+                _ => (200, CallOutcome::Done),
+            };
+            call
+        })
+        .collect();
+    gateway.store.post(&calls).await.unwrap();
+    let cookie = gateway.sign_in("anna").await;
+    let conditions: [(&str, fn(&LedgerEntry) -> bool); 11] = [
+        ("status=failed", |call| call.outcome != CallOutcome::Done),
+        ("status=done", |call| call.outcome == CallOutcome::Done),
+        ("status=503", |call| call.status == 503),
+        ("status=4xx", |call| call.status == 404),
+        ("lane=a", |call| call.lane.starts_with("a/")),
+        ("lane=a%2Fy", |call| &*call.lane == "a/y"),
+        ("format=native", |call| &*call.dialect == "native"),
+        ("session=run", |call| &*call.session == "run"),
+        ("key=def", |call| &*call.key_id == "def"),
+        ("model=m1", |call| &*call.model == "m1"),
+        ("", |_| true),
+    ];
+    for (first, is_first) in conditions {
+        for (second, is_second) in conditions.into_iter().filter(|(second, _)| {
+            second.split('=').next() != first.split('=').next() || second.is_empty()
+        }) {
+            let query = format!("?{first}&{second}");
+            let list = gateway.get(&format!("/console/calls{query}")).cookie(&cookie).send().await;
+            let file =
+                gateway.get(&format!("/console/calls.csv{query}")).cookie(&cookie).send().await;
+            for call in &calls {
+                let id = &*call.request_id;
+                let is_selected = is_first(call) && is_second(call);
+                assert_eq!(list.body.contains(id), is_selected, "{query}: {id} in the list");
+                assert_eq!(file.body.contains(id), is_selected, "{query}: {id} in the file");
+            }
+        }
+    }
+    let list = gateway.get("/console/calls?status=failed&model=m1").cookie(&cookie).send().await;
+    list.assert_contains("/console/calls.csv?model=m1&amp;status=failed");
+    for (path, told) in [
+        ("/console/calls?model=none", "No matching calls"),
+        ("/console/calls?status=odd", "The status is not known"),
+        ("/console/calls", "data-label=\"Key\" title=\"Key def\"><bdi>robot</bdi>"),
+        ("/console/calls", "data-label=\"Account\"><bdi>ben</bdi>"),
+    ] {
+        gateway.get(path).cookie(&cookie).send().await.assert_contains(told);
+    }
+    let found = gateway.get("/console/calls?id=r07").cookie(&cookie).send().await;
+    assert_eq!(found.header("location"), "/console/calls/r07");
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use canon::Micros;
-use ledger::LedgerEntry;
+use ledger::{CallOutcome, LedgerEntry};
 use proptest::prelude::*;
-use store::{EntryFilter, KeyRecord, Store};
+use store::{EntryFilter, KeyRecord, StatusFilter, Store};
 
 use crate::on_both;
 use crate::samples::{check, entry, id, some_key};
@@ -31,7 +31,14 @@ async fn rows(store: &Store) -> Vec<LedgerEntry> {
         let model = if n % 5 < 3 { "m1" } else { "m2" };
         // The order of these ids depends on the collation.
         let name = if n % 2 == 0 { format!("B-{n}") } else { format!("a_{n}") };
-        rows.push(LedgerEntry { model: model.into(), ..entry(&name, key, n, (n * 7) % 20) });
+        let status = [200, 200, 429, 503][n as usize % 4];
+        let outcome = if status == 200 { CallOutcome::Done } else { CallOutcome::Failed };
+        let lane = ["a/x", "a/y", "b/x", ""][n as usize % 7 % 4].into();
+        let session = if n % 3 == 0 { "run" } else { "" }.into();
+        let dialect = if n % 2 == 0 { "chat" } else { "messages" }.into();
+        let row = entry(&name, key, n, (n * 7) % 20);
+        let model = model.into();
+        rows.push(LedgerEntry { model, status, outcome, lane, session, dialect, ..row });
     }
     // In batches whose ends overlap.
     for part in 0..4 {
@@ -59,15 +66,32 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
         prop::option::of(-1..21_i64),
         prop::option::of((-1..21_i64, "[aB][-_][0-9]{1,2}")),
     );
-    check(100, (filter, 1..60_u32), |(filter, limit)| async move {
+    let ends = (
+        prop::option::of(prop::sample::select(vec!["a", "a/y", "b/x", "c"])),
+        prop::option::of(prop::sample::select(vec!["done", "failed", "4xx", "503", "418"])),
+        prop::option::of(prop::sample::select(vec!["chat", "native"])),
+        prop::option::of(prop::sample::select(vec!["run", "none"])),
+    );
+    check(200, (filter, ends, 1..60_u32, 1..6_usize), |(filter, ends, limit, blocks)| async move {
         let (key_id, account_id, model, since, until, before) = filter;
+        let (lane, status, format, session) = ends;
         let mut filter = EntryFilter {
             key_id: key_id.map(str::to_owned),
             account_id,
             model: model.map(str::to_owned),
+            lane: lane.map(str::to_owned),
+            status: status.and_then(StatusFilter::by_word),
+            format: format.map(str::to_owned),
+            session: session.map(str::to_owned),
             since: since.map(Micros::new),
             until: until.map(Micros::new),
             before: before.map(|(ended, id)| (Micros::new(ended), id)),
+        };
+        let is_status = |row: &LedgerEntry, word: &str| match word {
+            "done" => row.status == 200,
+            "failed" => row.status != 200,
+            "4xx" => row.status == 429,
+            status => row.status.to_string() == status,
         };
         let expected: Vec<LedgerEntry> = rows
             .iter()
@@ -75,6 +99,14 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
             .filter(|row| filter.key_id.as_ref().is_none_or(|id| *id == row.key_id))
             .filter(|row| filter.account_id.as_ref().is_none_or(|id| *id == row.account_id))
             .filter(|row| filter.model.as_ref().is_none_or(|model| *model == row.model))
+            .filter(|row| {
+                lane.is_none_or(|lane| {
+                    *row.lane == *lane || row.lane.starts_with(&format!("{lane}/"))
+                })
+            })
+            .filter(|row| status.is_none_or(|status| is_status(row, status)))
+            .filter(|row| format.is_none_or(|format| *row.dialect == *format))
+            .filter(|row| session.is_none_or(|session| *row.session == *session))
             .filter(|row| filter.since.is_none_or(|since| row.ended >= since))
             .filter(|row| filter.until.is_none_or(|until| row.ended < until))
             .filter(|row| filter.before.as_ref().is_none_or(|at| place_of(row) < *at))
@@ -92,11 +124,14 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
         assert_eq!(got, expected);
         let mut got: Vec<LedgerEntry> = Vec::new();
         loop {
-            let page = pages.entries(&filter, limit).await.unwrap();
-            assert!(page.len() <= limit as usize);
-            let Some(last) = page.last() else { break };
-            filter.before = Some(place_of(last));
-            got.extend(page);
+            let page = pages.entry_page(&filter, limit, blocks).await.unwrap();
+            assert!(page.calls.len() <= limit as usize);
+            let whole = pages.entries(&filter, limit).await.unwrap();
+            assert!(whole.starts_with(&page.calls));
+            assert!(page.next.is_some() || page.calls == whole);
+            got.extend(page.calls);
+            let Some(next) = page.next else { break };
+            filter.before = Some(next);
         }
         assert_eq!(got, expected);
     });
