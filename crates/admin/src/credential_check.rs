@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use transport::SentMark;
-use upstream::{Provider, SendOptions};
+use upstream::{Provider, SendOptions, SentSecrets};
 
 use crate::Admin;
 use crate::actor::Actor;
@@ -126,6 +126,7 @@ async fn check_credential(
         connect: provider.timeouts.connect,
         first_byte: provider.timeouts.first_byte.min(CHECK_TIMEOUT),
         sent: &SentMark::default(),
+        secrets: &SentSecrets::default(),
     };
     let started = Instant::now();
     let answer = provider.get(&path, headers, &how).await;

@@ -151,8 +151,7 @@ where
             Err((error, returned)) => {
                 let hide = || {
                     let sent = RequestTexts::of(call);
-                    let provider = &next.lane.provider;
-                    provider.hide_in_error(error, &|pieces| sent.known_pieces(pieces))
+                    sent.hide_in_error(&next.lane.provider, error)
                 };
                 let error = call.work_permit().await.run(hide).await;
                 account = returned;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use telemetry::TraceContext;
 use transport::{HeaderBlock, SUPPORTED_CODINGS, SentMark, ServerBody, ServerRequest};
-use upstream::{InFlightSlot, Timeouts};
+use upstream::{InFlightSlot, SentSecrets, Timeouts};
 
 use super::cache_use::CacheUse;
 use super::call_head::{CallHead, CallHeaders};
@@ -102,6 +102,8 @@ pub struct Call {
     pub(crate) in_flight_slot: Arc<InFlightSlot>,
     /// Set once a connection has a request of the current attempt. The account has it too.
     pub(crate) sent: Arc<SentMark>,
+    /// Fetched secrets of its requests, which providers may repeat.
+    pub(crate) sent_secrets: SentSecrets,
 }
 
 impl Call {
@@ -200,6 +202,7 @@ impl Call {
             arrived,
             in_flight_slot: Arc::new(slot),
             sent: Arc::default(),
+            sent_secrets: SentSecrets::default(),
         }))
     }
 
@@ -259,6 +262,7 @@ impl Call {
             arrived: Instant::now(),
             in_flight_slot,
             sent: Arc::default(),
+            sent_secrets: SentSecrets::default(),
         }))
     }
 

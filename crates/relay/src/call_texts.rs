@@ -1,7 +1,7 @@
 //! Owners of the words in a provider's text about one call.
 
 use bytes::Bytes;
-use canon::TextOwners;
+use canon::{ApiError, TextOwners};
 use http::HeaderMap;
 use memchr::memmem;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use upstream::Provider;
+use upstream::{Provider, SentSecrets};
 
 use super::Call;
 
@@ -25,11 +25,12 @@ const ECHO_BYTES: usize = 16;
 /// Bytes at each end of a request in which they are looked for.
 const MAX_ECHO_BYTES: usize = 512 << 10;
 
-/// Texts that the caller sent.
+/// Texts that the caller sent, and the fetched secrets that its requests were sent with.
 pub(super) struct RequestTexts {
     body: Bytes,
     model: Option<String>,
     headers: HeaderMap,
+    secrets: SentSecrets,
     /// The body without escapes, once it is needed.
     unescaped: OnceLock<String>,
     /// Pieces of credentials that were looked for, each with true if it was found.
@@ -42,18 +43,29 @@ pub(super) struct RequestTexts {
 impl RequestTexts {
     pub(super) fn of(call: &Call) -> Self {
         let (model, headers) = (call.target.model.clone(), call.forwarded_headers.clone());
-        Self::new(call.body.clone(), model, headers)
+        Self { secrets: call.sent_secrets.clone(), ..Self::new(call.body.clone(), model, headers) }
     }
 
     fn new(body: Bytes, model: Option<String>, headers: HeaderMap) -> Self {
         let (unescaped, pieces) = (OnceLock::new(), Mutex::default());
         let [passes, searches, echo_passes] = Default::default();
-        Self { body, model, headers, unescaped, pieces, passes, searches, echo_passes }
+        let secrets = SentSecrets::default();
+        Self { body, model, headers, secrets, unescaped, pieces, passes, searches, echo_passes }
+    }
+
+    /// Returns a text of the provider without its credentials and without the secrets that were sent to it.
+    pub(super) fn hide_secrets(&self, provider: &Provider, text: Vec<u8>) -> Vec<u8> {
+        provider.hide_secrets(text, &self.secrets, &|pieces| self.known_pieces(pieces))
+    }
+
+    /// Returns an error with the texts of [`Self::hide_secrets`].
+    pub(super) fn hide_in_error(&self, provider: &Provider, error: ApiError) -> ApiError {
+        provider.hide_in_error(error, &self.secrets, &|pieces| self.known_pieces(pieces))
     }
 
     /// Returns the pieces that the caller sent. A request of any size is searched, because a piece
     /// that is hidden although it was sent tells a caller who guesses that it is right.
-    pub(super) fn known_pieces<'p>(&self, pieces: HashSet<&'p [u8]>) -> HashSet<&'p [u8]> {
+    fn known_pieces<'p>(&self, pieces: HashSet<&'p [u8]>) -> HashSet<&'p [u8]> {
         let mut seen = self.pieces.lock();
         let new: HashSet<&[u8]> =
             pieces.iter().copied().filter(|piece| !seen.contains_key(*piece)).collect();
@@ -180,7 +192,8 @@ pub(super) fn text_owners(call: &Call, provider: &Arc<Provider>) -> Arc<dyn Text
 
 impl TextOwners for CallTexts {
     fn hide_credentials(&self, text: &str) -> Option<String> {
-        self.provider.hide_in_text(text, &|pieces| self.request.known_pieces(pieces))
+        let CallTexts { request, provider } = self;
+        provider.hide_in_text(text, &request.secrets, &|pieces| request.known_pieces(pieces))
     }
 
     fn is_providers_host(&self, host: &str) -> bool {

@@ -76,6 +76,7 @@ fn send_options<'a>(call: &'a Call, candidate: &Candidate) -> SendOptions<'a> {
         connect: timeouts.connect,
         first_byte: timeouts.first_byte.min(call.time_left(timeouts)),
         sent: &call.sent,
+        secrets: &call.sent_secrets,
     }
 }
 
@@ -91,7 +92,7 @@ async fn read_error(
     if (400..600).contains(&status) {
         let read = || {
             let (provider, sent) = (&candidate.lane.provider, RequestTexts::of(call));
-            let body = provider.hide_secrets(body, &|pieces| sent.known_pieces(pieces));
+            let body = sent.hide_secrets(provider, body);
             let owners = text_owners(call, provider);
             (scrub_for(&owners, || dialect.read_error(status, &body)), body)
         };

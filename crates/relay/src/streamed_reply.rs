@@ -234,7 +234,7 @@ impl StreamedReply {
             true => error.clone().without_param(),
             false => error.clone(),
         };
-        let error = self.lane.provider.hide_in_error(error, &|pieces| sent.known_pieces(pieces));
+        let error = sent.hide_in_error(&self.lane.provider, error);
         let error = &self.call.with_own_paths(error);
         tracing::warn!(
             request.id = %self.call.id,

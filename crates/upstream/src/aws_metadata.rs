@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 use crate::renewed_secret::{FetchFuture, FetchedSecret, SecretSource};
+use crate::secret_filter::hide_sent;
 use crate::sigv4::AwsKeys;
 use crate::token_endpoint::{
     add_secret_header, escape, exchange, exchange_json, parse_endpoint, parse_time, plain_request,
@@ -47,7 +48,8 @@ impl InstanceKeys {
             Some(code) => {
                 let message = json.get("Message").and_then(Value::as_str).unwrap_or_default();
                 let text: String = format!("{code} {message}").chars().take(200).collect();
-                Err(format!("the metadata service has no keys of the role `{role}`: {text}"))
+                let note = format!("the metadata service has no keys of the role `{role}`: {text}");
+                Err(hide_sent(&note, &[&session]))
             }
         }
     }
@@ -72,10 +74,10 @@ pub(crate) async fn instance_session(
     let uri = instance_uri(endpoint, "/latest/api/token")?;
     let mut request = plain_request(Method::PUT, &uri);
     request.headers_mut().insert(TOKEN_TTL_HEADER, HeaderValue::from_static(SESSION_SECONDS));
-    let answer = exchange(client, request).await?;
+    let answer = exchange(client, request, &[]).await?;
     match answer.status {
         200 => Ok(answer.text()?.trim().to_owned()),
-        _ => Err(answer.refusal("no session of the metadata service (IMDSv2)", &[])),
+        _ => Err(answer.refusal("no session of the metadata service (IMDSv2)")),
     }
 }
 
@@ -88,13 +90,13 @@ pub(crate) async fn instance_value(
 ) -> Result<String, String> {
     let mut request = plain_request(Method::GET, &instance_uri(endpoint, path)?);
     add_secret_header(&mut request, HeaderName::from_static(TOKEN_HEADER), session)?;
-    let answer = exchange(client, request).await?;
+    let answer = exchange(client, request, &[]).await?;
     match answer.status {
         200 => Ok(answer.text()?.to_owned()),
         404 if path.ends_with('/') => {
-            Err(answer.refusal("this instance has no role; attach an instance profile", &[]))
+            Err(answer.refusal("this instance has no role; attach an instance profile"))
         }
-        _ => Err(answer.refusal(path, &[])),
+        _ => Err(answer.refusal(path)),
     }
 }
 
@@ -143,8 +145,7 @@ impl ContainerKeys {
         if let Some(token) = &token {
             add_secret_header(&mut request, AUTHORIZATION, token)?;
         }
-        let secrets: Vec<&str> = token.iter().map(String::as_str).collect();
-        read_keys(&exchange_json(&self.client, request, &secrets).await?, now)
+        read_keys(&exchange_json(&self.client, request, &[]).await?, now)
     }
 }
 

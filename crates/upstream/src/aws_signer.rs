@@ -3,10 +3,11 @@
 use canon::ApiError;
 use http::Request;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::aws_credentials::AwsCredentials;
 use crate::clock::ClockFn;
-use crate::sigv4::{SigV4Error, SigningScope, check_part};
+use crate::sigv4::{AwsKeys, SigV4Error, SigningScope, check_part};
 use transport::{HttpClient, RequestBody};
 
 /// Signs requests for a service in a region. Never printed.
@@ -40,15 +41,17 @@ impl SigV4Signer {
         *scope == other.scope && credentials.matches(&other.credentials)
     }
 
-    /// Signs a request that is otherwise complete. Keys that expire may have to be fetched first.
+    /// Signs a request that is otherwise complete, and returns the keys. Those that expire may have to be
+    /// fetched first.
     pub(crate) async fn sign(
         &self,
         request: &mut Request<RequestBody>,
         client: &HttpClient,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Arc<AwsKeys>, ApiError> {
         let keys = self.credentials.keys(client).await?;
         let signed = self.scope.sign(request, &keys, (self.now)());
-        signed.map_err(|what| ApiError::internal(format!("a request cannot be signed: {what}")))
+        signed.map_err(|what| ApiError::internal(format!("a request cannot be signed: {what}")))?;
+        Ok(keys)
     }
 }
 
@@ -62,7 +65,6 @@ impl fmt::Debug for SigV4Signer {
 mod tests {
     use super::*;
     use canon::Micros;
-    use std::sync::Arc;
 
     #[test]
     fn error_names_the_field_without_the_secret() {

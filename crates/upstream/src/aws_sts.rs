@@ -55,8 +55,8 @@ impl WebIdentity {
             ("RoleSessionName", session_name),
             ("WebIdentityToken", &token),
         ]);
-        let answer = exchange(client, form_request(endpoint, form)).await?;
-        read_role(&answer, &[&token], now)
+        let answer = exchange(client, form_request(endpoint, form), &[&token]).await?;
+        read_role(&answer, now)
     }
 }
 
@@ -95,8 +95,10 @@ impl AssumedRole {
         SigningScope::new(region, STS_SERVICE)
             .sign(&mut request, &keys, now)
             .map_err(|what| format!("the request cannot be signed: {what}"))?;
-        let answer = exchange(client, request).await?;
-        read_role(&answer, &keys.texts(), now)
+        let keys = keys.texts();
+        let secrets: Vec<&str> = keys.into_iter().chain(external_id.as_deref()).collect();
+        let answer = exchange(client, request, &secrets).await?;
+        read_role(&answer, now)
     }
 }
 
@@ -111,15 +113,11 @@ impl SecretSource<AwsKeys> for AssumedRole {
 }
 
 /// Reads the XML of an answer. Both actions have the same element `Credentials`.
-fn read_role(
-    answer: &EndpointAnswer,
-    secrets: &[&str],
-    now: Micros,
-) -> Result<FetchedSecret<AwsKeys>, String> {
+fn read_role(answer: &EndpointAnswer, now: Micros) -> Result<FetchedSecret<AwsKeys>, String> {
     let text = answer.text()?;
     if answer.status != 200 {
         let word = |name| element(text, name).unwrap_or_default();
-        return Err(answer.refusal(&format!("{} {}", word("Code"), word("Message")), secrets));
+        return Err(answer.refusal(&format!("{} {}", word("Code"), word("Message"))));
     }
     let credentials = inner_text(text, "Credentials").ok_or("the answer holds no `Credentials`")?;
     let field =

@@ -10,6 +10,8 @@ use crate::aws_signer::SigV4Signer;
 use crate::entra_auth::EntraAuth;
 use crate::google_auth::GoogleAuth;
 use crate::renewed_secret::RenewedSecret;
+use crate::secret_filter::header_secrets;
+use crate::sent_secrets::SentSecret;
 use transport::HttpClient;
 use transport::RequestBody;
 
@@ -30,12 +32,6 @@ struct AccessToken {
     secret: Arc<RenewedSecret<HeaderValue>>,
     /// Google Cloud project of the account, if it names one.
     project: Option<String>,
-}
-
-/// Returns the secret of a header, without the name of its scheme.
-fn without_scheme(value: &HeaderValue) -> Vec<u8> {
-    let value = value.as_bytes();
-    value.strip_prefix(b"Bearer ").unwrap_or(value).to_vec()
 }
 
 impl Credential {
@@ -89,9 +85,9 @@ impl Credential {
     pub(crate) fn secrets(&self) -> Vec<Vec<u8>> {
         match &self.0 {
             CredentialKind::None => Vec::new(),
-            CredentialKind::Header(_, value) => vec![without_scheme(value)],
+            CredentialKind::Header(_, value) => header_secrets(value),
             CredentialKind::Token(token) => {
-                token.secret.current().iter().map(|value| without_scheme(value)).collect()
+                token.secret.current().map(|value| header_secrets(&value)).unwrap_or_default()
             }
             CredentialKind::SigV4(signer) => signer.credentials().secrets(),
         }
@@ -142,31 +138,36 @@ impl Credential {
         }
     }
 
-    /// Adds the credential to a request that is otherwise complete.
+    /// Adds the credential to a request that is otherwise complete. Returns the secret if it was fetched.
     pub(crate) async fn authenticate(
         &self,
         request: &mut Request<RequestBody>,
         client: &HttpClient,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Option<SentSecret>, ApiError> {
         match &self.0 {
-            CredentialKind::None => {}
+            CredentialKind::None => Ok(None),
             CredentialKind::Header(name, value) => {
                 request.headers_mut().insert(name.clone(), value.clone());
+                Ok(None)
             }
             CredentialKind::Token(token) => {
                 let value = token.secret.get(client).await?;
                 request.headers_mut().insert(AUTHORIZATION, HeaderValue::clone(&value));
+                Ok(Some(SentSecret::Token(value)))
             }
-            CredentialKind::SigV4(signer) => signer.sign(request, client).await?,
+            CredentialKind::SigV4(signer) => {
+                let keys = signer.sign(request, client).await?;
+                let is_fetched = signer.credentials().renewed_secret().is_some();
+                Ok(is_fetched.then_some(SentSecret::Keys(keys)))
+            }
         }
-        Ok(())
     }
 
     /// Replaces a fetched secret that the provider refused with this status. AWS answers 403 both to
     /// expired keys and to a missing permission, so its keys are used until they are renewed.
     pub(crate) fn mark_refused(&self, status: u16) {
         match &self.0 {
-            CredentialKind::Token(token) if status == 401 => token.secret.drop_refused(),
+            CredentialKind::Token(token) if status == 401 => token.secret.end_refused(),
             CredentialKind::SigV4(signer) if matches!(status, 401 | 403) => {
                 if let Some(secret) = signer.credentials().renewed_secret() {
                     secret.renew_soon();

@@ -236,7 +236,7 @@ impl EntraSource {
             Self::Managed { uri, header: (name, value), client } => {
                 let mut request = plain_request(Method::GET, uri);
                 add_secret_header(&mut request, name.clone(), value)?;
-                exchange_json(client, request, &[value]).await?
+                exchange_json(client, request, &[]).await?
             }
         };
         bearer_token(&json, now)

@@ -152,7 +152,7 @@ async fn impersonate(
         json!({ "delegates": [], "scope": [GOOGLE_SCOPE], "lifetime": format!("{seconds}s") });
     let mut request = json_request(address, &body);
     request.headers_mut().insert(AUTHORIZATION, bearer_header(token)?);
-    let json = exchange_json(client, request, &[token]).await?;
+    let json = exchange_json(client, request, &[]).await?;
     let text = |name: &'static str| {
         let text = json.get(name).and_then(Value::as_str);
         text.ok_or_else(|| format!("the answer holds no `{name}`"))
@@ -246,10 +246,10 @@ impl SubjectSource {
                 // A service of this machine is not reached through a proxy.
                 let is_public = uri.host().is_some_and(transport::is_public_host);
                 let client = if is_public { client } else { near };
-                let answer = exchange(client, request).await?;
+                let answer = exchange(client, request, &[]).await?;
                 match answer.status {
                     200 => pick_token(answer.text()?.trim(), field.as_deref()),
-                    _ => Err(answer.refusal("no subject token", &[])),
+                    _ => Err(answer.refusal("no subject token")),
                 }
             }
             Self::Aws { credentials, region, verification_url } => {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::credential::Credential;
 use crate::error_chain::error_chain;
-use crate::secret_filter::{self, FindKnown};
+use crate::sent_secrets::SentSecrets;
 use transport::Outbound;
 use transport::{ClientResponse, HttpClient, SendError, SentMark, TimerPool};
 use transport::{HeaderFields, RequestBody, RequestTemplate};
@@ -104,6 +104,8 @@ pub struct SendOptions<'a> {
     pub first_byte: Duration,
     /// Set once a connection to the provider has the request.
     pub sent: &'a SentMark,
+    /// Gets the fetched secrets of the request.
+    pub secrets: &'a SentSecrets,
 }
 
 /// A parsed URL, so that a call need not parse it.
@@ -250,34 +252,6 @@ impl Provider {
         self.more_credentials.len() + 1
     }
 
-    /// Returns a text of the provider without any piece of its credentials, but for pieces that the
-    /// request contains.
-    pub fn hide_secrets(&self, text: Vec<u8>, find_known: &FindKnown<'_>) -> Vec<u8> {
-        let all = (0..self.credential_count()).map(|index| self.credential(index));
-        let secrets: Vec<Vec<u8>> = all.flat_map(Credential::secrets).collect();
-        secret_filter::hide_secrets(text, &secrets, find_known)
-    }
-
-    /// Returns a text without any piece of the provider's credentials, but for pieces that the request
-    /// contains; `None` if nothing is to be hidden.
-    pub fn hide_in_text(&self, text: &str, find_known: &FindKnown<'_>) -> Option<String> {
-        let shown = self.hide_secrets(text.as_bytes().to_vec(), find_known);
-        Some(String::from_utf8_lossy(&shown).into_owned()).filter(|shown| shown != text)
-    }
-
-    /// Returns an error without any piece of the provider's credentials, but for pieces that the
-    /// request contains.
-    pub fn hide_in_error(&self, error: ApiError, find_known: &FindKnown<'_>) -> ApiError {
-        let hidden = |text: &str| self.hide_in_text(text, find_known);
-        let message = hidden(error.message());
-        let (param, code) = (error.param().and_then(hidden), error.code().and_then(hidden));
-        let note = error.log_note().and_then(hidden);
-        let error = message.into_iter().fold(error, ApiError::with_message);
-        let error = param.into_iter().fold(error, ApiError::with_param);
-        let error = code.into_iter().fold(error, ApiError::with_code);
-        note.into_iter().fold(error, ApiError::with_log_note)
-    }
-
     /// Returns true if the base URL of the provider has this host.
     pub fn has_host(&self, host: &str) -> bool {
         self.base_url.authority.host().eq_ignore_ascii_case(host)
@@ -386,8 +360,14 @@ impl Provider {
         *request.uri_mut() = uri;
         let sent = SentMark::default();
         let first_byte = self.timeouts.first_byte;
-        let options =
-            SendOptions { credential, new_connection: false, connect, first_byte, sent: &sent };
+        let options = SendOptions {
+            credential,
+            new_connection: false,
+            connect,
+            first_byte,
+            sent: &sent,
+            secrets: &SentSecrets::default(),
+        };
         Ok(self.exchange(request, &options).await?.status)
     }
 
@@ -426,7 +406,9 @@ impl Provider {
         let sending = async {
             // The token may have to be fetched first. Nothing was sent to the provider then.
             let authenticated = credential.authenticate(&mut request, &self.client).await;
-            authenticated.map_err(|error| error.with_progress(UpstreamProgress::NotSent))?;
+            let secret =
+                authenticated.map_err(|error| error.with_progress(UpstreamProgress::NotSent))?;
+            secret.into_iter().for_each(|secret| options.secrets.add(secret));
             let SendOptions { new_connection, connect, sent, .. } = *options;
             Ok(self.client.send_within(request, new_connection, connect, sent).await)
         };

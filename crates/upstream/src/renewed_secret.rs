@@ -184,23 +184,27 @@ impl<T: Send + Sync + 'static> RenewedSecret<T> {
         }
     }
 
-    /// Drops a secret that the provider refused, so that the next call fetches another.
-    pub(crate) fn drop_refused(&self) {
-        if self.may_replace_refused() {
-            self.held.store(None);
+    /// Makes a secret that the provider refused unusable, so that the next call fetches another. It stays
+    /// known, because the provider may still repeat it.
+    pub(crate) fn end_refused(&self) {
+        if let Some(held) = self.held.load_full() {
+            self.replace_refused(&held, Micros::ZERO);
         }
     }
 
     /// Makes the next call renew the secret. Calls use it until then.
     pub(crate) fn renew_soon(&self) {
-        if let Some(held) = self.held.load_full().filter(|_| self.may_replace_refused()) {
-            let HeldSecret { value, expires_at, .. } = &*held;
-            let (value, expires_at) = (Arc::clone(value), *expires_at);
-            self.held.store(Some(Arc::new(HeldSecret {
-                value,
-                renew_at: Micros::ZERO,
-                expires_at,
-            })));
+        if let Some(held) = self.held.load_full() {
+            self.replace_refused(&held, held.expires_at);
+        }
+    }
+
+    /// Makes the held secret due for renewal, and ends it at this time.
+    fn replace_refused(&self, held: &HeldSecret<T>, expires_at: Micros) {
+        if self.may_replace_refused() {
+            let value = Arc::clone(&held.value);
+            let due = HeldSecret { value, renew_at: Micros::ZERO, expires_at };
+            self.held.store(Some(Arc::new(due)));
         }
     }
 

@@ -5,15 +5,14 @@ use canon::Micros;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt as _, Limited};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use serde_json::Value;
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
 use crate::error_chain::error_chain;
 use crate::renewed_secret::FetchedSecret;
-use crate::secret_filter::hide_secrets;
+use crate::secret_filter::{ESCAPED, header_secrets, hide_sent};
 use transport::HttpClient;
 use transport::RequestBody;
 
@@ -27,14 +26,14 @@ const MAX_TOKEN_FILE_BYTES: u64 = 64 << 10;
 const UNTOLD_LIFETIME: Micros = Micros::from_secs(300);
 /// Longest explanation that is taken from an answer.
 const MAX_EXPLANATION_CHARS: usize = 300;
-/// Characters that are escaped in forms: all but the unreserved ones of RFC 3986.
-const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Answer of a service.
 pub(crate) struct EndpointAnswer {
     pub(crate) status: u16,
     pub(crate) body: Bytes,
     host: String,
+    /// Secrets that the request was sent with.
+    secrets: Vec<String>,
 }
 
 /// Escapes a text for a form or a query.
@@ -91,12 +90,19 @@ pub(crate) fn add_secret_header(
     Ok(())
 }
 
-/// Sends a request and reads the whole answer.
+/// Sends a request and reads the whole answer. Errors show nothing of `secrets`, which are those of the
+/// body, nor of the secret headers.
 pub(crate) async fn exchange(
     client: &HttpClient,
     request: Request<RequestBody>,
+    secrets: &[&str],
 ) -> Result<EndpointAnswer, String> {
     let host = request.uri().host().unwrap_or_default().to_owned();
+    let headers = request.headers().values().filter(|value| value.is_sensitive());
+    let sent = headers.flat_map(header_secrets);
+    let sent = sent.map(|secret| String::from_utf8_lossy(&secret).into_owned());
+    let secrets: Vec<String> =
+        secrets.iter().map(|secret| (*secret).to_owned()).chain(sent).collect();
     let exchange = async {
         // Fetches are far apart, and a connection of the last one is likely to be dead.
         let response = client
@@ -108,37 +114,38 @@ pub(crate) async fn exchange(
         Ok::<_, String>((response.status, body))
     };
     match tokio::time::timeout(EXCHANGE_TIMEOUT, exchange).await {
-        Ok(Ok((status, body))) => Ok(EndpointAnswer { status, body, host }),
+        Ok(Ok((status, body))) => Ok(EndpointAnswer { status, body, host, secrets }),
         Ok(Err(note)) => Err(note),
         Err(_) => Err(format!("{host}: no answer within {EXCHANGE_TIMEOUT:?}")),
     }
 }
 
-/// Sends a request and reads the JSON of a good answer. Errors show nothing of `secrets`.
+/// Sends a request and reads the JSON of a good answer. Errors show nothing of `secrets`, which
+/// are those of the body, nor of the secret headers.
 pub(crate) async fn exchange_json(
     client: &HttpClient,
     request: Request<RequestBody>,
     secrets: &[&str],
 ) -> Result<Value, String> {
-    let answer = exchange(client, request).await?;
+    let answer = exchange(client, request, secrets).await?;
     match canon::read_value(&answer.body) {
         Some(json) if answer.status == 200 => Ok(json),
-        Some(json) => Err(answer.refusal(&explanation(&json), secrets)),
+        Some(json) => Err(answer.refusal(&explanation(&json))),
         None => Err(format!("{} answered {} without JSON", answer.host, answer.status)),
     }
 }
 
 impl EndpointAnswer {
+    /// Returns a text of the service without the secrets of the request, which a service may repeat.
+    pub(crate) fn hide_sent(&self, text: &str) -> String {
+        let secrets: Vec<&str> = self.secrets.iter().map(String::as_str).collect();
+        hide_sent(text, &secrets)
+    }
+
     /// Describes a refusal, with the explanation of the service but without our secrets.
-    pub(crate) fn refusal(&self, explanation: &str, secrets: &[&str]) -> String {
-        // A service may repeat the form that it was sent.
-        let secrets: Vec<Vec<u8>> = secrets
-            .iter()
-            .flat_map(|secret| [secret.as_bytes().to_vec(), escape(secret).into_bytes()])
-            .collect();
-        let shown = hide_secrets(explanation.as_bytes().to_vec(), &secrets, &|_| HashSet::new());
-        let shown = String::from_utf8_lossy(&shown);
-        let shown: String = shown.chars().take(MAX_EXPLANATION_CHARS).collect();
+    pub(crate) fn refusal(&self, explanation: &str) -> String {
+        let shown: String =
+            self.hide_sent(explanation).chars().take(MAX_EXPLANATION_CHARS).collect();
         // One line, whatever the service wrote.
         let words: Vec<&str> = shown.split_whitespace().collect();
         format!("{} answered {}: {}", self.host, self.status, words.join(" "))
@@ -225,16 +232,20 @@ mod tests {
 
     #[test]
     fn an_explanation_is_one_line_without_our_secrets() {
-        let answer =
-            EndpointAnswer { status: 401, body: Bytes::new(), host: "login.example".to_owned() };
+        let answer = |secret: &str| EndpointAnswer {
+            status: 401,
+            body: Bytes::new(),
+            host: "login.example".to_owned(),
+            secrets: vec![secret.to_owned()],
+        };
         let json = json!({ "error": "invalid_client",
             "error_description": "the secret hush-hush-hush\r\nis wrong" });
-        let shown = answer.refusal(&explanation(&json), &["hush-hush-hush"]);
+        let shown = answer("hush-hush-hush").refusal(&explanation(&json));
         assert_eq!(
             shown,
             "login.example answered 401: invalid_client the secret [hidden] is wrong"
         );
-        let shown = answer.refusal("client_secret=a%2Fb%2Fc%2Fd%2Fe%2Ff&x=1", &["a/b/c/d/e/f"]);
+        let shown = answer("a/b/c/d/e/f").refusal("client_secret=a%2Fb%2Fc%2Fd%2Fe%2Ff&x=1");
         assert_eq!(shown, "login.example answered 401: client_secret=[hidden]&x=1");
         let google =
             json!({ "error": { "code": 403, "status": "PERMISSION_DENIED", "message": "no" } });

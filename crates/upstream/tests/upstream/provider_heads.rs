@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http_body_util::BodyExt as _;
 use std::time::Duration;
 use transport::{HeaderFields, HttpClient, Outbound, ProxySettings, SentMark};
-use upstream::{Credential, Provider, SendOptions, Timeouts};
+use upstream::{Credential, Provider, SendOptions, SentSecrets, Timeouts};
 
 const TIME: Duration = Duration::from_secs(10);
 
@@ -18,6 +18,7 @@ async fn send(provider: &Provider, path: &str, headers: HeaderFields, new_connec
         connect: TIME,
         first_byte: TIME,
         sent: &SentMark::default(),
+        secrets: &SentSecrets::default(),
     };
     let body = vec!["{\"a\":".into(), "1}".into()];
     let answer = provider.send(path, headers, body, &options).await.unwrap();

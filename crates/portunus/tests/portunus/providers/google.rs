@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use testkit::{AnswerStep, ScriptedProvider, TestGateway, reply, until};
+use tokio::sync::Semaphore;
 
 use crate::attacks::nested_texts;
 use crate::providers::service_account::Account;
@@ -118,6 +119,64 @@ async fn a_refused_token_is_replaced() {
     assert_eq!(tokens.requests().len(), 2);
 }
 
+/// The token that a call was sent with is hidden in its texts, although another call made the gateway replace
+/// it in the meantime.
+#[tokio::test]
+async fn a_replaced_token_is_hidden_from_the_call_that_was_sent_with_it() {
+    const FIRST: &str = "first.word-of-the-operator";
+    let log = ThreadLog::new(tracing::Level::DEBUG);
+    let account = Account::new();
+    let error = |code: u16, status: &str, message: &str| {
+        json!({ "error": { "code": code, "status": status, "message": message } }).to_string()
+    };
+    let refused = error(401, "UNAUTHENTICATED", &format!("bad token Bearer {FIRST}"));
+    let wrong = error(400, "INVALID_ARGUMENT", &format!("cannot use Bearer {FIRST}"));
+    for is_streamed in [false, true] {
+        let gate = Arc::new(Semaphore::new(0));
+        let mut slow = vec![AnswerStep::WaitFor(Arc::clone(&gate))];
+        match is_streamed {
+            false => slow.extend(reply(400, "application/json", &wrong)),
+            true => {
+                let text = json!({ "role": "model", "parts": [{ "text": "Ho" }] });
+                let first = json!({ "candidates": [{ "content": text }] }).to_string();
+                let chunk = |event: &str| {
+                    let text = format!("data: {event}\n\n");
+                    AnswerStep::Bytes(format!("{:x}\r\n{text}\r\n", text.len()).into_bytes())
+                };
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                            transfer-encoding: chunked\r\n\r\n";
+                slow.insert(0, AnswerStep::Bytes(head.as_bytes().to_vec()));
+                slow.insert(1, chunk(&first));
+                slow.extend([chunk(&wrong), AnswerStep::Bytes(b"0\r\n\r\n".to_vec())]);
+            }
+        }
+        let tokens =
+            ScriptedProvider::start(vec![token(FIRST, 3600), token("another", 3600)]).await;
+        let answers = vec![slow, reply(401, "application/json", &refused), native_reply()];
+        let vertex = ScriptedProvider::start(answers).await;
+        let gateway = gateway(&account.json(&tokens.url), &vertex).await;
+        let body = json!({ "model": "m", "stream": is_streamed,
+                           "messages": [{ "role": "user", "content": "Hi" }] });
+        let slow = async { gateway.post("/v1/chat/completions", &body).wire_text().await };
+        let others = async {
+            until("the call runs", async || vertex.requests().len() == 1).await;
+            assert_eq!(ask(&gateway).await.status, 503);
+            assert_eq!(ask(&gateway).await.status, 200);
+            gate.add_permits(1);
+        };
+        let (text, ()) = tokio::join!(slow, others);
+        let used: Vec<String> = vertex.requests().iter().map(bearer).collect();
+        assert_eq!(used, [FIRST, FIRST, "another"]);
+        assert!(text.contains("cannot use") && text.contains("[hidden]"), "{text}");
+        let said = String::from_utf8(log.take()).unwrap();
+        assert!(said.contains("refuses credential 1") && said.contains("[hidden]"), "{said}");
+        for at in 0..FIRST.len() - 8 {
+            assert!(!text.contains(&FIRST[at..at + 8]), "{text}");
+            assert!(!said.contains(&FIRST[at..at + 8]), "{said}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_token_that_has_expired_is_not_sent() {
     let account = Account::new();
@@ -197,6 +256,7 @@ async fn try_send(provider: &upstream::Provider) -> Result<u16, canon::ApiError>
         connect: TIMES.connect,
         first_byte: TIMES.first_byte,
         sent: &transport::SentMark::default(),
+        secrets: &upstream::SentSecrets::default(),
     };
     let answer = provider.send("/x", headers, vec!["{}".into()], &how).await?;
     Ok(answer.status)

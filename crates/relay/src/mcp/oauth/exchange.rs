@@ -239,7 +239,7 @@ async fn request_tokens(
     let resource = ("resource", authority.resource.as_str());
     let fields: Vec<_> = fields.iter().copied().chain([resource]).chain(proof).collect();
     let place = (TOKEN_PART, authority.token_endpoint.as_str());
-    read_tokens(&post_form(fetcher, place, header, &fields).await?)
+    read_tokens(&post_form(fetcher, place, (header, client.secret.as_deref()), &fields).await?)
 }
 
 fn read_tokens(found: &Map<String, Value>) -> Result<TokenAnswer, AuthorityError> {
@@ -270,5 +270,6 @@ pub async fn revoke(fetcher: &MediaFetcher, tokens: &GrantedTokens) -> Result<()
         None => [("token", tokens.access.as_str()), ("token_type_hint", "access_token")],
     };
     let fields: Vec<_> = token.into_iter().chain(proof).collect();
+    let header = (header, tokens.client.secret.as_deref());
     post_form(fetcher, ("revocation endpoint", url), header, &fields).await.map(|_| ())
 }

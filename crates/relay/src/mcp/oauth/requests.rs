@@ -13,6 +13,9 @@ use upstream::{FetchError, MediaFetcher};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer.
 const MAX_ANSWER_BYTES: usize = 256 << 10;
+/// Fields of forms with secrets.
+const SECRET_FIELDS: [&str; 5] =
+    ["client_secret", "code", "code_verifier", "refresh_token", "token"];
 /// Longest error code that is repeated.
 const MAX_CODE_BYTES: usize = 64;
 
@@ -102,11 +105,12 @@ pub(super) async fn get_metadata(
     }
 }
 
-/// Posts a form to an authorization server and returns the object that it answers with.
+/// Posts a form to an authorization server and returns the object that it answers with. `client_secret` is the
+/// secret that the header has.
 pub(super) async fn post_form(
     fetcher: &MediaFetcher,
     place: (&'static str, &str),
-    authorization: Option<HeaderValue>,
+    (authorization, client_secret): (Option<HeaderValue>, Option<&str>),
     fields: &[(&str, &str)],
 ) -> Result<Map<String, Value>, AuthorityError> {
     let mut headers = HeaderMap::new();
@@ -117,7 +121,23 @@ pub(super) async fn post_form(
     }
     let encoded = fields.iter().map(|(name, value)| format!("{name}={}", escape(value)));
     let body = encoded.collect::<Vec<_>>().join("&");
-    read_object(send(fetcher, Method::POST, place, headers, Bytes::from(body)).await?)
+    let answer = send(fetcher, Method::POST, place, headers, Bytes::from(body)).await?;
+    let secret_fields = fields.iter().filter(|(name, _)| SECRET_FIELDS.contains(name));
+    let secrets: Vec<&str> = secret_fields.map(|(_, value)| *value).chain(client_secret).collect();
+    refuse_echo(read_object(answer), &secrets)
+}
+
+/// Replaces the error code of a server that repeats a secret of the request in it.
+fn refuse_echo<T>(
+    result: Result<T, AuthorityError>,
+    secrets: &[&str],
+) -> Result<T, AuthorityError> {
+    match result {
+        Err(AuthorityError::Refused(code)) if upstream::hide_sent(&code, secrets) != code => {
+            Err(AuthorityError::Unusable("its authorization server refused, and repeats a secret"))
+        }
+        other => other,
+    }
 }
 
 /// Returns the object of a successful answer, or the error code (RFC 6749, section 5.2).
@@ -141,4 +161,23 @@ fn shown_code(code: &str) -> String {
 /// Returns a value as a form or a query has it.
 pub(super) fn escape(value: &str) -> String {
     utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_that_repeats_a_secret_is_not_shown() {
+        let refused = |code: &str| {
+            let found: Result<(), _> = Err(AuthorityError::Refused(shown_code(code)));
+            refuse_echo(found, &["the-client-secret"]).unwrap_err()
+        };
+        assert_eq!(refused("invalid_grant"), AuthorityError::Refused("invalid_grant".to_owned()));
+        // The second is base64 of `id:the-client-secret`.
+        for code in ["bad the-client-secret", "Basic aWQ6dGhlLWNsaWVudC1zZWNyZXQ="] {
+            let shown = refused(code).to_string();
+            assert_eq!(shown, "its authorization server refused, and repeats a secret");
+        }
+    }
 }

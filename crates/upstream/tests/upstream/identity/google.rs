@@ -1,5 +1,7 @@
 //! Google's federated workloads: tokens of files, addresses and AWS, exchanged and impersonated.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use upstream::{Credential, GoogleAuth, GoogleAuthError, HostIdentity, Provider};
 
@@ -175,6 +177,35 @@ async fn refusals_of_the_exchange_are_told_without_the_token() {
     assert!(note.contains("no Google access token") && note.contains("invalid_grant"), "{note}");
     assert!(!note.contains("token-of-the-workload"), "{note}");
     assert_eq!(served.count(), 0);
+}
+
+#[tokio::test]
+async fn the_secret_of_the_client_is_hidden_in_every_form_in_which_it_is_sent() {
+    const SECRET: &str = "google-client-secret-987654";
+    let (clock, served) = (TestClock::new(), bedrock().await);
+    let file = TokenFile::new("token/of the=workload");
+    let sts = Stub::start(|request| {
+        let form = String::from_utf8(request.body.clone()).unwrap();
+        let why = format!("you sent {} and {form}", request.header("authorization"));
+        (401, json!({ "error": "invalid_client", "error_description": why }).to_string())
+    })
+    .await;
+    for id in ["c", "ci", "cid"] {
+        let mut account = account(&sts, &json!({ "file": file.path() }));
+        account["client_id"] = json!(id);
+        account["client_secret"] = json!(SECRET);
+        let provider = federated(&served, &account, &host(&[]), &clock).unwrap();
+        let error = call(&provider).await.unwrap_err();
+        let trouble = provider.credential_trouble(0).unwrap();
+        for text in [error.log_note().unwrap(), &trouble] {
+            assert!(text.contains("invalid_client you sent Basic [hidden]"), "{text}");
+            let basic = STANDARD.encode(format!("{id}:{SECRET}"));
+            for at in 0..basic.len() - 8 {
+                assert!(!text.contains(&basic[at..at + 8]), "{text}");
+            }
+            assert!(!text.contains(SECRET) && !text.contains("workload"), "{text}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,17 @@
 //! The mechanism that all clouds share: one fetch, renewal, the last good secret, back-off, refusals.
 
 use futures_util::future::join_all;
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use upstream::{AwsCredentials, EntraAuth, Provider};
+use upstream::{AwsCredentials, EntraAuth, Provider, SentSecrets};
 
 use crate::identity::aws::{bedrock, instance, signed};
-use crate::identity::stub::{Stub, TestClock, call, call_within, host, provider, until};
+use crate::identity::stub::{
+    Stub, TIME, TestClock, call, call_with, call_within, host, provider, until,
+};
 
 fn on_instance(imds: &Stub, served: &Stub, clock: &TestClock) -> Provider {
     let host = host(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds.url)]);
@@ -180,4 +184,52 @@ async fn a_token_of_a_short_or_untold_life_is_not_fetched_for_each_call() {
         let trouble = provider.credential_trouble(0);
         assert_eq!(trouble.is_some_and(|why| why.contains("has expired")), !is_good, "{life}");
     }
+}
+
+/// Law: whatever replaces a secret, the call that was sent with it does not show it.
+#[tokio::test]
+async fn replaced_secrets_are_hidden_from_the_calls_that_were_sent_with_them() {
+    let (clock, served) = (TestClock::new(), Stub::start(|_| (401, "{}".to_owned())).await);
+    let count = AtomicU32::new(0);
+    let tokens = Stub::start(move |_| {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let token = format!("{number}{number}-the-token-of-{number}{number}");
+        (200, format!("{{\"access_token\":\"{token}\",\"expires_in\":3600}}"))
+    })
+    .await;
+    let host = host(&[("AZURE_POD_IDENTITY_AUTHORITY_HOST", &tokens.url)]);
+    let auth = EntraAuth::from_managed_identity(None, None, &host, clock.function()).unwrap();
+    let provider = provider(&served, upstream::Credential::entra(auth));
+    let sent = SentSecrets::default();
+    let all = "<00-the-token-of-00> <11-the-token-of-11> <22-the-token-of-22>";
+    let shown = |sent: &SentSecrets| {
+        let shown = provider.hide_secrets(all.as_bytes().to_vec(), sent, &|_| HashSet::new());
+        String::from_utf8(shown).unwrap().matches("00>").count()
+    };
+    assert_eq!(call_with(&provider, TIME, &sent).await.unwrap(), 401);
+    // One that was refused stays known until there is another.
+    assert_eq!((shown(&sent), shown(&SentSecrets::default())), (0, 0));
+    call(&provider).await.unwrap();
+    clock.advance(3_600);
+    call(&provider).await.unwrap();
+    assert_eq!(tokens.count(), 3);
+    assert_eq!((shown(&sent), shown(&sent.clone())), (0, 0));
+    // Texts of calls that were not sent with it cannot have it.
+    assert_eq!(shown(&SentSecrets::default()), 1);
+}
+
+#[tokio::test]
+async fn replaced_keys_of_a_role_are_hidden_from_the_calls_that_were_sent_with_them() {
+    let (clock, served) = (TestClock::new(), bedrock().await);
+    let imds = Stub::start(instance(&clock, 3_600)).await;
+    let provider = on_instance(&imds, &served, &clock);
+    let sent = SentSecrets::default();
+    call_with(&provider, TIME, &sent).await.unwrap();
+    let session = served.last().header("x-amz-security-token").to_owned();
+    assert!(session.len() >= 8, "{session}");
+    clock.advance(6 * 3_600);
+    call(&provider).await.unwrap();
+    assert_ne!(served.last().header("x-amz-security-token"), session);
+    let shown = provider.hide_secrets(session.clone().into_bytes(), &sent, &|_| HashSet::new());
+    assert_eq!(shown, b"[hidden]");
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use transport::{HeaderFields, HttpClient, Outbound, ProxySettings, SentMark};
-use upstream::{ClockFn, Credential, HostIdentity, Provider, SendOptions, Timeouts};
+use upstream::{ClockFn, Credential, HostIdentity, Provider, SendOptions, SentSecrets, Timeouts};
 
 use crate::support::install_crypto;
 
@@ -177,7 +177,7 @@ pub(crate) fn host(variables: &[(&str, &str)]) -> HostIdentity {
     HostIdentity::new(&outbound, &find)
 }
 
-const TIME: Duration = Duration::from_secs(20);
+pub(crate) const TIME: Duration = Duration::from_secs(20);
 
 /// A provider at the address of a stub.
 pub(crate) fn provider(at: &Stub, credential: Credential) -> Provider {
@@ -193,12 +193,22 @@ pub(crate) async fn call_within(
     provider: &Provider,
     first_byte: Duration,
 ) -> Result<u16, canon::ApiError> {
+    call_with(provider, first_byte, &SentSecrets::default()).await
+}
+
+/// Posts a body and notes the secrets that it was sent with.
+pub(crate) async fn call_with(
+    provider: &Provider,
+    first_byte: Duration,
+    secrets: &SentSecrets,
+) -> Result<u16, canon::ApiError> {
     let options = SendOptions {
         credential: 0,
         new_connection: false,
         connect: TIME,
         first_byte,
         sent: &SentMark::default(),
+        secrets,
     };
     let path = "/model/a.claude-v1%3A0/invoke?b=2&a=1";
     let body = vec!["{\"a\":".into(), "1}".into()];
