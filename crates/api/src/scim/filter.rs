@@ -10,6 +10,9 @@ const MAX_FILTER_BYTES: usize = 8 << 10;
 /// Deepest nesting of brackets, parentheses and `not`.
 const MAX_DEPTH: u32 = 16;
 
+/// Largest number of conditions that `and` joins. Each may be a table more for the database to join.
+const MAX_CONJUNCTS: usize = 8;
+
 /// Comparison of an attribute with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompareOperator {
@@ -85,6 +88,7 @@ impl ScimFilter {
         let mut parser = FilterParser::new(text).map_err(wrong)?;
         let filter = parser.alternatives(0).map_err(wrong)?;
         parser.end().map_err(wrong)?;
+        parser.require_few_conjuncts()?;
         Ok(filter)
     }
 
@@ -114,6 +118,7 @@ impl AttributePath {
         let mut parser = FilterParser::new(text).map_err(wrong)?;
         let path = parser.path(0).map_err(wrong)?;
         parser.end().map_err(wrong)?;
+        parser.require_few_conjuncts()?;
         Ok(path)
     }
 }
@@ -176,6 +181,8 @@ impl fmt::Display for ScimFilter {
 /// Reads a filter from the left to the right. Each step takes what it has recognised.
 struct FilterParser<'a> {
     rest: &'a str,
+    /// Number of `and` so far, at any depth.
+    joints: usize,
 }
 
 impl<'a> FilterParser<'a> {
@@ -186,7 +193,18 @@ impl<'a> FilterParser<'a> {
                 text.len()
             ));
         }
-        Ok(Self { rest: text.trim_ascii_start() })
+        Ok(Self { rest: text.trim_ascii_start(), joints: 0 })
+    }
+
+    fn require_few_conjuncts(&self) -> Result<(), ScimProblem> {
+        if self.joints < MAX_CONJUNCTS {
+            return Ok(());
+        }
+        let why = format!(
+            "the filter joins {} conditions with `and`, and at most {MAX_CONJUNCTS} are supported",
+            self.joints + 1
+        );
+        Err(ScimProblem::new(ScimErrorKind::InvalidFilter, why))
     }
 
     fn skip_space(&mut self) {
@@ -249,6 +267,7 @@ impl<'a> FilterParser<'a> {
             if !self.take_word("and") {
                 return Ok(left);
             }
+            self.joints += 1;
             left = ScimFilter::And(Box::new(left), Box::new(self.term(depth)?));
         }
     }
@@ -407,6 +426,20 @@ mod tests {
         ]
     }
 
+    /// Number of `and`, at any depth.
+    fn joints(filter: &ScimFilter) -> usize {
+        let within =
+            |path: &AttributePath| path.elements.as_deref().map(joints).unwrap_or_default();
+        match filter {
+            ScimFilter::Compare(path, ..) | ScimFilter::Present(path) | ScimFilter::Holds(path) => {
+                within(path)
+            }
+            ScimFilter::And(left, right) => 1 + joints(left) + joints(right),
+            ScimFilter::Or(left, right) => joints(left) + joints(right),
+            ScimFilter::Not(inner) => joints(inner),
+        }
+    }
+
     fn filter() -> impl Strategy<Value = ScimFilter> {
         compare().prop_recursive(5, 24, 2, |inner| {
             let boxed = (inner.clone().prop_map(Box::new), inner.clone().prop_map(Box::new));
@@ -426,8 +459,11 @@ mod tests {
         #[test]
         fn a_printed_filter_is_parsed_to_the_same(filter in filter()) {
             let text = filter.to_string();
-            if text.len() <= MAX_FILTER_BYTES {
-                prop_assert_eq!(ScimFilter::parse(&text).unwrap(), filter, "{}", text);
+            let parsed = ScimFilter::parse(&text);
+            if text.len() > MAX_FILTER_BYTES || joints(&filter) >= MAX_CONJUNCTS {
+                prop_assert_eq!(parsed.unwrap_err().kind, Some(ScimErrorKind::InvalidFilter));
+            } else {
+                prop_assert_eq!(parsed.unwrap(), filter, "{}", text);
             }
         }
 

@@ -59,6 +59,11 @@ pub(crate) fn parse_patch(body: &Value) -> Result<Vec<PatchStep>, ScimProblem> {
     let mut steps = Vec::with_capacity(operations.len());
     for operation in operations {
         parse_operation(operation, &mut steps)?;
+        // An operation without a path has one step for each of its names.
+        if steps.len() > MAX_OPERATIONS {
+            let why = format!("`Operations`: at most {MAX_OPERATIONS} attributes at once");
+            return Err(ScimProblem::new(ScimErrorKind::TooMany, why));
+        }
     }
     Ok(steps)
 }
