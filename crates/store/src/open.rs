@@ -28,6 +28,9 @@ const SQLITE_READERS: u32 = 4;
 /// too, so that a larger cache only holds the same pages once per reader.
 const READER_CACHE: &str = "-256";
 const POSTGRES_CONNECTIONS: u32 = 16;
+/// Size to which SQLite cuts its log after a checkpoint, in bytes. Without it the log keeps the size that a long read
+/// or a large transaction once gave it (<https://www.sqlite.org/pragma.html#pragma_journal_size_limit>).
+const MAX_IDLE_LOG: &str = "16777216";
 /// Makes SQLite overwrite deleted and moved rows wherever that needs no further write
 /// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). Every change of a row leaves a copy of it in its
 /// page otherwise, and an erasure only reaches the rows that are there.
@@ -79,7 +82,8 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
         .filename(path)
         .busy_timeout(CONNECT_TIMEOUT)
         .synchronous(SqliteSynchronous::Normal)
-        .foreign_keys(true);
+        .foreign_keys(true)
+        .pragma("journal_size_limit", MAX_IDLE_LOG);
     // SQLite puts large intermediate results into a file, and fails without a folder for it.
     let base = if has_temp_folder() { base } else { base.pragma("temp_store", "memory") };
     // Idle connections are never closed: a file does not become stale, and a database in memory
