@@ -74,6 +74,22 @@ impl Admin {
     fn store_checks(&self) -> [HealthCheck; 2] {
         let funds = &self.engine.funds;
         let (kind, silence) = (self.store.kind(), funds.lease_client.time_since_contact());
+        if let Some(why) = self.store.file_loss() {
+            let unposted = funds.open_calls.unposted_count();
+            return [
+                HealthCheck::failing(
+                    CheckName::Store,
+                    format!("the file of the database {why}; {unposted} settled calls wait for it"),
+                    "put the file or a copy of it back, which is then used without a restart, or stop the \
+                     gateway and restore a backup",
+                ),
+                HealthCheck::warning(
+                    CheckName::Leases,
+                    "leases are not renewed",
+                    "they are renewed when the database is back",
+                ),
+            ];
+        }
         // After a longer silence the money on this node decides.
         if silence <= MAX_STORE_SILENCE {
             *self.health.service.lock() = None;

@@ -93,6 +93,8 @@ impl App {
         book.set_sync_writes(config.sync_every_write);
         log_damage(&opened.found);
         let name = node_folder.node_name()?;
+        // Before the mark names this database.
+        node_journal::report_other_store(&node_folder, &store).await?;
         let teller = LeaseClient::open(opened, store.clone(), Arc::clone(&clock), &name).await?;
         keep_node_name(&node_folder, &name, &teller.node_name())?;
         teller.set_outage_limit(config.store_outage_grace.into());

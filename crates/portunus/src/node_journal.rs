@@ -3,7 +3,7 @@
 use config::Config;
 use ledger::{
     Clock, DamagedSpan, Disk as _, FileDisk, LeaseClient, LeaseStore as _, OpenCalls,
-    OpenedJournal, PostedMark, RecoveredCalls, SegmentDamage,
+    OpenedJournal, PostedMark, RecoveredCalls, SegmentDamage, StoreRollback,
 };
 use relay::NodeFolder;
 use std::io;
@@ -168,6 +168,25 @@ async fn is_rolled_back(mark: Option<PostedMark>, store: &Store) -> anyhow::Resu
     let Some(own) = mark else { return Ok(false) };
     let stored = store.posted_mark(&own.node_id).await?;
     Ok(stored.store_id == own.store_id && stored.posted < own.posted)
+}
+
+/// Logs that the calls of a journal were posted to another database than this one, and records it for
+/// `portunus ledger verify`.
+pub(crate) async fn report_other_store(node: &NodeFolder, store: &Store) -> anyhow::Result<()> {
+    let Some(own) = PostedMark::read(&node.journal())? else { return Ok(()) };
+    let stored = store.posted_mark(&own.node_id).await?;
+    if stored.store_id == own.store_id || own.posted == 0 {
+        return Ok(());
+    }
+    let missing = own.posted;
+    tracing::error!(
+        missing,
+        "this is another database than the one to which {missing} calls of this data folder were posted: its keys \
+         and its money are not here. If it was deleted or `store.url` is wrong, stop the gateway and put it back, \
+         or restore a backup; otherwise accept it with `portunus ledger accept-rollback`"
+    );
+    let lost = StoreRollback { missing, reposted: 0 };
+    Ok(store.note_rollback(&own.node_id, lost, false).await?)
 }
 
 /// Logs records of a journal that cannot be read.

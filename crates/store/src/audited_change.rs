@@ -18,7 +18,8 @@ use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, SqlitePool, Transac
 use tokio::sync::OwnedMutexGuard;
 
 use crate::audit::{AuditLine, insert_line};
-use crate::db::Db;
+use crate::database_file::DatabaseFile;
+use crate::db::{Db, check_file};
 use crate::{Store, StoreError};
 
 /// Number of the lock among the advisory locks of the database: "chan" in ASCII.
@@ -53,7 +54,11 @@ struct ChangeLock {
 #[derive(Debug)]
 enum ChangeTransaction {
     /// Begins with the first write, so that other writers do not wait for the checks of a change.
-    Sqlite { writer: SqlitePool, tx: Option<Transaction<'static, Sqlite>> },
+    Sqlite {
+        writer: SqlitePool,
+        file: Option<Arc<DatabaseFile>>,
+        tx: Option<Transaction<'static, Sqlite>>,
+    },
     /// Holds an advisory lock, if the change is locked
     /// (<https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>).
     Pg(Transaction<'static, Postgres>),
@@ -114,8 +119,8 @@ impl Store {
     /// Begins a change that runs beside others.
     pub(crate) async fn begin_unlocked(&self) -> Result<AuditedChange, StoreError> {
         let tx = match &self.db {
-            Db::Sqlite { writer, .. } => {
-                ChangeTransaction::Sqlite { writer: writer.clone(), tx: None }
+            Db::Sqlite { writer, file, .. } => {
+                ChangeTransaction::Sqlite { writer: writer.clone(), file: file.clone(), tx: None }
             }
             Db::Pg(pool) => ChangeTransaction::Pg(pool.begin().await?),
         };
@@ -151,10 +156,13 @@ impl AuditedChange {
     /// Returns the connection of the transaction, which begins now if it has not yet.
     pub(crate) async fn connection(&mut self) -> Result<ChangeConnection<'_>, StoreError> {
         Ok(match &mut self.tx {
-            ChangeTransaction::Sqlite { writer, tx } => {
+            ChangeTransaction::Sqlite { writer, file, tx } => {
                 let open = match tx.take() {
                     Some(open) => open,
-                    None => writer.begin_with("BEGIN IMMEDIATE").await?,
+                    None => {
+                        check_file(file.as_ref()).await?;
+                        writer.begin_with("BEGIN IMMEDIATE").await?
+                    }
                 };
                 ChangeConnection::Sqlite(tx.insert(open))
             }

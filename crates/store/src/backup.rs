@@ -9,7 +9,7 @@ use std::path::Path;
 
 use ledger::{ALIVE_WINDOW, LeaseToken};
 
-use crate::db::{Db, on_reader, on_writer};
+use crate::db::{Db, check_file, on_reader, on_writer};
 use crate::node_marks::ADOPT_MARKS;
 use crate::nodes::{ReportedCall, settled};
 use crate::{Store, StoreError};
@@ -37,7 +37,8 @@ impl Store {
             StoreError::Other(format!("`{}` is no name for a database", file.display()))
         })?;
         match &self.db {
-            Db::Sqlite { writer, .. } => {
+            Db::Sqlite { writer, file, .. } => {
+                check_file(file.as_ref()).await?;
                 sqlx::query("VACUUM INTO $1").bind(path).execute(writer).await?;
                 Ok(())
             }
@@ -47,7 +48,8 @@ impl Store {
 
     /// Fails if the file of a SQLite database is damaged.
     pub async fn check_file(&self) -> Result<(), StoreError> {
-        let Db::Sqlite { writer, .. } = &self.db else { return Ok(()) };
+        let Db::Sqlite { writer, file, .. } = &self.db else { return Ok(()) };
+        check_file(file.as_ref()).await?;
         let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(writer).await?;
         if found == "ok" { Ok(()) } else { Err(StoreError::Other(found)) }
     }

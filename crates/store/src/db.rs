@@ -9,6 +9,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, PgPool, Postgres, SqlitePool, Transaction};
+use std::sync::Arc;
+
+use crate::StoreError;
+use crate::database_file::DatabaseFile;
 
 /// The connection pools.
 #[derive(Clone, Debug)]
@@ -16,9 +20,22 @@ pub(crate) enum Db {
     /// SQLite allows one writer at a time (<https://www.sqlite.org/wal.html>). A single connection
     /// writes, so that writers queue here in order and not in SQLite's busy loop. Readers never
     /// wait for it.
-    Sqlite { reader: SqlitePool, writer: SqlitePool },
+    Sqlite {
+        reader: SqlitePool,
+        writer: SqlitePool,
+        /// `None` for a database in memory.
+        file: Option<Arc<DatabaseFile>>,
+    },
     /// PostgreSQL needs no separation of readers and writers.
     Pg(PgPool),
+}
+
+/// Fails if the file of a SQLite database was deleted or replaced while it was open.
+pub(crate) async fn check_file(file: Option<&Arc<DatabaseFile>>) -> Result<(), StoreError> {
+    match file {
+        Some(file) => Ok(file.check().await?),
+        None => Ok(()),
+    }
 }
 
 /// A connection of PostgreSQL on which a transaction begins.
@@ -66,8 +83,9 @@ impl Drop for PgSession {
 macro_rules! on_reader {
     ($db:expr, $pool:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { reader: $pool, .. } => {
+            $crate::db::Db::Sqlite { reader: $pool, file, .. } => {
                 let _timer = $crate::store_times::StoreTimer::read();
+                $crate::db::check_file(file.as_ref()).await?;
                 $body
             }
             $crate::db::Db::Pg($pool) => {
@@ -78,9 +96,10 @@ macro_rules! on_reader {
     };
     ($db:expr, $pool:ident: $kind:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { reader: $pool, .. } => {
+            $crate::db::Db::Sqlite { reader: $pool, file, .. } => {
                 type $kind = sqlx::Sqlite;
                 let _timer = $crate::store_times::StoreTimer::read();
+                $crate::db::check_file(file.as_ref()).await?;
                 $body
             }
             $crate::db::Db::Pg($pool) => {
@@ -96,8 +115,9 @@ macro_rules! on_reader {
 macro_rules! on_writer {
     ($db:expr, $pool:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { writer: $pool, .. } => {
+            $crate::db::Db::Sqlite { writer: $pool, file, .. } => {
                 let _timer = $crate::store_times::StoreTimer::write();
+                $crate::db::check_file(file.as_ref()).await?;
                 $body
             }
             $crate::db::Db::Pg($pool) => {
@@ -115,10 +135,11 @@ macro_rules! on_writer {
 macro_rules! in_transaction {
     ($db:expr, $tx:ident: $kind:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { writer, .. } => {
+            $crate::db::Db::Sqlite { writer, file, .. } => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Sqlite;
                 let _timer = $crate::store_times::StoreTimer::transaction();
+                $crate::db::check_file(file.as_ref()).await?;
                 let mut $tx = writer.begin_with("BEGIN IMMEDIATE").await?;
                 let out = $body;
                 $tx.commit().await?;
@@ -142,10 +163,11 @@ macro_rules! in_transaction {
 macro_rules! in_snapshot {
     ($db:expr, $tx:ident: $kind:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { reader, .. } => {
+            $crate::db::Db::Sqlite { reader, file, .. } => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Sqlite;
                 let _timer = $crate::store_times::StoreTimer::read();
+                $crate::db::check_file(file.as_ref()).await?;
                 let mut $tx = reader.begin().await?;
                 $body
             }

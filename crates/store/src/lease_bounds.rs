@@ -163,6 +163,7 @@ impl From<LeaseRow> for LeaseState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::StoreError;
     use sqlx::AssertSqlSafe;
     use std::collections::HashMap;
 
@@ -172,13 +173,16 @@ mod tests {
     async fn keys_of_an_account_are_not_read_for_each_lease() {
         let store = crate::Store::open("sqlite::memory:").await.unwrap();
         let plan = format!("EXPLAIN QUERY PLAN {LEASES}");
-        let steps: Vec<(i64, i64, i64, String)> = crate::on_reader!(&store.db, pool => {
-            let mut plan = sqlx::query_as(AssertSqlSafe(plan.as_str())).bind("node");
-            for _ in 0..3 {
-                plan = plan.bind(0_i64);
-            }
-            plan.fetch_all(pool).await.unwrap()
-        });
+        let explain = async || -> Result<Vec<(i64, i64, i64, String)>, StoreError> {
+            Ok(crate::on_reader!(&store.db, pool => {
+                let mut plan = sqlx::query_as(AssertSqlSafe(plan.as_str())).bind("node");
+                for _ in 0..3 {
+                    plan = plan.bind(0_i64);
+                }
+                plan.fetch_all(pool).await?
+            }))
+        };
+        let steps = explain().await.unwrap();
         let by_id: HashMap<i64, (i64, &str)> =
             steps.iter().map(|(id, above, _, text)| (*id, (*above, text.as_str()))).collect();
         let reads_of_all: Vec<_> =

@@ -25,6 +25,7 @@ mod compact_text;
 mod conversations;
 mod corrections;
 mod data_keys;
+mod database_file;
 mod db;
 mod direct_writes;
 mod entries;
@@ -184,11 +185,20 @@ impl Store {
         }
     }
 
+    /// Returns the reason that the database cannot be used, if its file was deleted or replaced while it was
+    /// open. SQLite only.
+    pub fn file_loss(&self) -> Option<String> {
+        match &self.db {
+            Db::Sqlite { file, .. } => file.as_ref().and_then(|file| file.loss()),
+            Db::Pg(_) => None,
+        }
+    }
+
     /// Waits for running work and closes every connection. SQLite then checkpoints its write-ahead
     /// log.
     pub async fn close(&self) {
         match &self.db {
-            Db::Sqlite { reader, writer } => {
+            Db::Sqlite { reader, writer, .. } => {
                 // The writer is closed last: only the last connection, and only one that may write,
                 // checkpoints the log (<https://www.sqlite.org/wal.html>).
                 reader.close().await;

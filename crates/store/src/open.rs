@@ -11,6 +11,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions, Connection};
 
+use crate::database_file::{DatabaseFile, FileAge, is_current};
 use crate::db::Db;
 use crate::error::{is_busy, one_line, sqlite_reason};
 use crate::migrations::{POSTGRES, SQLITE};
@@ -27,10 +28,10 @@ const SQLITE_READERS: u32 = 4;
 /// Pages that a reader keeps, in KiB (a negative number, as SQLite has it). The kernel keeps the file
 /// too, so that a larger cache only holds the same pages once per reader.
 const READER_CACHE: &str = "-256";
-const POSTGRES_CONNECTIONS: u32 = 16;
 /// Size to which SQLite cuts its log after a checkpoint, in bytes. Without it the log keeps the size that a long read
 /// or a large transaction once gave it (<https://www.sqlite.org/pragma.html#pragma_journal_size_limit>).
 const MAX_IDLE_LOG: &str = "16777216";
+const POSTGRES_CONNECTIONS: u32 = 16;
 /// Makes SQLite overwrite deleted and moved rows wherever that needs no further write
 /// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). Every change of a row leaves a copy of it in its
 /// page otherwise, and an erasure only reaches the rows that are there.
@@ -90,15 +91,18 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
     // vanishes with its only connection. A connection that comes back inside a transaction is
     // replaced: after a full disk and some other errors SQLite has already rolled back
     // (<https://www.sqlite.org/lang_transaction.html>), the driver's own `ROLLBACK` then fails, and
-    // the driver refuses every further transaction on that connection.
+    // the driver refuses every further transaction on that connection. One whose file was replaced is
+    // replaced too.
+    let file_age = FileAge::default();
     let pool = || {
+        let file_age = Arc::clone(&file_age);
         SqlitePoolOptions::new()
             .acquire_timeout(3 * CONNECT_TIMEOUT)
             .idle_timeout(None)
             .max_lifetime(None)
             .test_before_acquire(false)
-            .before_acquire(|connection, _| {
-                let usable = !connection.is_in_transaction();
+            .before_acquire(move |connection, about| {
+                let usable = !connection.is_in_transaction() && is_current(&file_age, about.age);
                 Box::pin(std::future::ready(Ok(usable)))
             })
     };
@@ -131,13 +135,18 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
         writer.close().await;
         return Err(error);
     }
-    let reader = if path == IN_MEMORY {
-        writer.clone()
-    } else {
-        let options = base.read_only(true).pragma("cache_size", READER_CACHE);
-        pool().max_connections(SQLITE_READERS).connect_lazy_with(options)
+    if path == IN_MEMORY {
+        return Ok(Db::Sqlite { reader: writer.clone(), writer, file: None });
+    }
+    let file = {
+        let mut connection = writer.acquire().await?;
+        DatabaseFile::open(path, &mut connection, Arc::clone(&file_age)).await?
     };
-    Ok(Db::Sqlite { reader, writer })
+    // A later connection makes no empty database in place of a file that was deleted.
+    writer.set_connect_options(options.create_if_missing(false));
+    let options = base.read_only(true).pragma("cache_size", READER_CACHE);
+    let reader = pool().max_connections(SQLITE_READERS).connect_lazy_with(options);
+    Ok(Db::Sqlite { reader, writer, file: Some(Arc::new(file)) })
 }
 
 /// Creates the file with access for its owner only, because it holds password hashes and the key

@@ -6,7 +6,7 @@
 
 use canon::Micros;
 
-use crate::db::{Db, clean, in_transaction, on_reader, on_writer};
+use crate::db::{Db, check_file, clean, in_transaction, on_reader, on_writer};
 use crate::rollup::Scope;
 use crate::{Store, StoreError, UsageStep};
 
@@ -142,7 +142,8 @@ impl Store {
     /// are left to give back; zero for PostgreSQL, which reuses its space by itself, and for a file that was made
     /// without incremental vacuum (<https://www.sqlite.org/pragma.html#pragma_incremental_vacuum>).
     pub async fn return_space(&self) -> Result<i64, StoreError> {
-        let Db::Sqlite { writer, .. } = &self.db else { return Ok(0) };
+        let Db::Sqlite { writer, file, .. } = &self.db else { return Ok(0) };
+        check_file(file.as_ref()).await?;
         let mut connection = writer.acquire().await?;
         let mode: i64 =
             sqlx::query_scalar("PRAGMA auto_vacuum").fetch_one(&mut *connection).await?;

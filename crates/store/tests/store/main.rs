@@ -32,6 +32,7 @@ mod posting;
 mod provider_objects;
 mod reading;
 mod refresh_tokens;
+mod replaced_file;
 mod samples;
 mod scim;
 mod settings;

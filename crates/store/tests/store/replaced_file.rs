@@ -1,0 +1,182 @@
+//! The file of a SQLite database that is deleted or replaced while it is open, and the size of its log.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use store::{Store, StoreError};
+
+use crate::test_database::{TestDatabase, run};
+
+/// Generous, because it only decides how long a broken test takes to fail.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn file_of(database: &TestDatabase) -> PathBuf {
+    PathBuf::from(database.url().strip_prefix("sqlite:").unwrap())
+}
+
+fn delete(file: &Path) {
+    for ending in ["", "-wal", "-shm"] {
+        drop(std::fs::remove_file(format!("{}{ending}", file.display())));
+    }
+}
+
+/// Reads, writes, and begins a change: all of them fail for that reason.
+async fn fails(store: &Store, why: &str) {
+    let mut change = store.begin_change().await.unwrap();
+    let failures = [
+        store.setting("name").await.map(drop),
+        store.put_setting("name", "lost").await,
+        change.put_setting("name", "lost").await,
+        store.setting_or("name", "lost").await.map(drop),
+        store.write_copy(Path::new("/nowhere")).await,
+    ];
+    for failure in failures {
+        let Err(StoreError::Unreachable(text)) = failure else { panic!("{failure:?}") };
+        assert!(text.contains(why), "{text}");
+    }
+    assert!(store.file_loss().unwrap().contains(why));
+}
+
+async fn until_it_works(store: &Store) -> Option<String> {
+    let begun = Instant::now();
+    loop {
+        match store.setting("name").await {
+            Ok(value) => return value,
+            Err(error) => assert!(begun.elapsed() < DEADLINE, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn until_lost_for(store: &Store, why: &str) {
+    let begun = Instant::now();
+    while !store.file_loss().is_some_and(|loss| loss.contains(why)) {
+        assert!(begun.elapsed() < DEADLINE, "{:?}", store.file_loss());
+        assert!(store.put_setting("name", "lost").await.is_err());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn nothing_is_written_into_a_deleted_file() {
+    run(TestDatabase::sqlite(), async |database| {
+        let (store, file) = (database.open().await, file_of(&database));
+        store.put_setting("name", "value").await.unwrap();
+        assert_eq!(store.setting("name").await.unwrap().as_deref(), Some("value"));
+        assert_eq!(store.file_loss(), None);
+        delete(&file);
+        fails(&store, "was deleted").await;
+        assert!(!file.exists(), "no empty database is made in its place");
+        store.close().await;
+        assert!(!file.exists());
+    });
+}
+
+#[test]
+fn a_copy_of_the_same_database_is_used_without_a_restart() {
+    run(TestDatabase::sqlite(), async |database| {
+        let (store, file) = (database.open().await, file_of(&database));
+        let copy = file.with_file_name("copy.db");
+        store.put_setting("name", "early").await.unwrap();
+        store.write_copy(&copy).await.unwrap();
+        store.put_setting("name", "late").await.unwrap();
+        delete(&file);
+        std::fs::rename(&copy, &file).unwrap();
+        fails(&store, "was replaced").await;
+        assert_eq!(until_it_works(&store).await.as_deref(), Some("early"));
+        assert_eq!(store.file_loss(), None);
+        // Both directions go to the new file.
+        let other = database.open().await;
+        store.put_setting("name", "of the first").await.unwrap();
+        assert_eq!(other.setting("name").await.unwrap().as_deref(), Some("of the first"));
+        other.put_setting("name", "of the other").await.unwrap();
+        assert_eq!(store.setting("name").await.unwrap().as_deref(), Some("of the other"));
+        other.close().await;
+        store.close().await;
+        let again = database.open().await;
+        assert_eq!(again.setting("name").await.unwrap().as_deref(), Some("of the other"));
+        again.check_file().await.unwrap();
+        again.close().await;
+    });
+}
+
+#[test]
+fn a_file_that_was_only_away_is_used_at_once() {
+    run(TestDatabase::sqlite(), async |database| {
+        let (store, file) = (database.open().await, file_of(&database));
+        store.put_setting("name", "value").await.unwrap();
+        let away = file.with_file_name("away.db");
+        std::fs::rename(&file, &away).unwrap();
+        fails(&store, "was deleted").await;
+        std::fs::rename(&away, &file).unwrap();
+        assert_eq!(store.setting("name").await.unwrap().as_deref(), Some("value"));
+        assert_eq!(store.file_loss(), None);
+        store.close().await;
+    });
+}
+
+#[test]
+fn another_database_in_its_place_is_never_used() {
+    run(TestDatabase::sqlite(), async |database| {
+        let (store, file) = (database.open().await, file_of(&database));
+        store.put_setting("name", "value").await.unwrap();
+        delete(&file);
+        // What the command line does beside the gateway.
+        let empty = database.open().await;
+        until_lost_for(&store, "of another database").await;
+        assert_eq!(empty.setting("name").await.unwrap(), None);
+        empty.close().await;
+        delete(&file);
+        std::fs::write(&file, "no database").unwrap();
+        until_lost_for(&store, "cannot be read").await;
+        store.close().await;
+        assert_eq!(std::fs::read(&file).unwrap(), b"no database");
+    });
+}
+
+#[test]
+fn a_copy_that_was_cut_short_is_never_used() {
+    run(TestDatabase::sqlite(), async |database| {
+        let (store, file) = (database.open().await, file_of(&database));
+        let copy = file.with_file_name("copy.db");
+        store.put_setting("name", &"long ".repeat(100_000)).await.unwrap();
+        store.write_copy(&copy).await.unwrap();
+        let bytes = std::fs::metadata(&copy).unwrap().len();
+        let whole = std::fs::read(&copy).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&copy).unwrap().set_len(bytes / 2).unwrap();
+        delete(&file);
+        std::fs::rename(&copy, &file).unwrap();
+        until_lost_for(&store, "cannot be read").await;
+        // The rest arrives.
+        std::fs::write(&file, whole).unwrap();
+        assert!(until_it_works(&store).await.is_some());
+        store.close().await;
+    });
+}
+
+#[test]
+fn a_log_that_grew_during_a_long_read_shrinks_again() {
+    const MAX_LOG_BYTES: u64 = 17 << 20;
+    run(TestDatabase::sqlite(), async |database| {
+        use sqlx::{Connection as _, SqliteConnection};
+        let (store, file) = (database.open().await, file_of(&database));
+        let log = || std::fs::metadata(format!("{}-wal", file.display())).unwrap().len();
+        store.put_setting("name", "value").await.unwrap();
+        let mut reader = SqliteConnection::connect(&database.url()).await.unwrap();
+        let mut read = reader.begin().await.unwrap();
+        sqlx::query("SELECT COUNT(*) FROM settings").execute(&mut *read).await.unwrap();
+        for number in 0..40 {
+            let value = format!("{number}").repeat(1 << 19);
+            store.put_setting("name", &value).await.unwrap();
+        }
+        assert!(log() > MAX_LOG_BYTES, "{}", log());
+        read.rollback().await.unwrap();
+        reader.close().await.unwrap();
+        // The first write moves the pages into the file, the second one begins the log again.
+        for value in ["one", "two", "three"] {
+            store.put_setting("name", value).await.unwrap();
+        }
+        assert!(log() <= MAX_LOG_BYTES, "{}", log());
+        store.close().await;
+    });
+}
