@@ -50,8 +50,8 @@ impl AccountAdmin {
         account: &Account,
         files: &FileStore,
     ) -> Result<ErasedCounts, AdminError> {
-        // Before the names themselves are erased, so that a second attempt still knows them.
-        let named_lines = self.store.erase_names_in_audits(account).await?;
+        // They may be many, so they are found before others wait for the change.
+        let lines = self.store.lines_naming(account).await?;
         let mut change = self.store.begin_change().await?;
         // An account that nobody can use owns nothing.
         let role = Some(AccountRole::Viewer);
@@ -65,6 +65,7 @@ impl AccountAdmin {
             }
         }
         let mut counts = change.erase_account(account, self.now()).await?;
+        let named_lines = change.erase_names_in_audits(account, lines).await?;
         let keys = counts.get("keys").copied().unwrap_or_default();
         let detail = format!("{keys} keys revoked");
         self.commit(change, actor, &[["account.erase", &account.id, &detail]]).await?;

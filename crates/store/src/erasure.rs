@@ -20,6 +20,7 @@ use crate::compact_text::compact;
 use crate::corrections::{overlay, read_body, read_corrections};
 use crate::db::{Db, check_file, clean, in_transaction, on_reader, on_writer};
 use crate::entries::OWNED;
+use crate::erased_names::{address_of, names_address};
 use crate::open::OVERWRITE_IN_PLACE;
 use crate::{Account, AuditedChange, Store, StoreError};
 
@@ -104,9 +105,10 @@ const DROP_SIGN_INS: [(&str, &str); 10] = [
     ),
     ("logins", "DELETE FROM logins WHERE account_id = $1"),
 ];
-/// Invitations and challenges that name an address.
-const DROP_NAMED_LINKS: &str =
-    "DELETE FROM links WHERE account_id IS NULL AND lower(data) LIKE $1 ESCAPE '!'";
+/// Invitations and challenges with an address.
+const NAMING_LINKS: &str =
+    "SELECT hash, data FROM links WHERE account_id IS NULL AND data LIKE '%@%'";
+const DROP_LINK: &str = "DELETE FROM links WHERE hash = $1";
 const ERASE_KEYS: &str = concat!(
     "UPDATE keys SET name = 'erased', ips = '[]', revoked = COALESCE(revoked, $2), \
      changed = CASE WHEN changed < $2 THEN $2 ELSE changed + 1 END WHERE ",
@@ -163,11 +165,6 @@ const ERASE_LINES: &str = concat!(
     own_keys!(),
     "))"
 );
-/// Lines that name an e-mail address, or whose detail is the username.
-const ERASE_NAMED_LINES: &str = "UPDATE audits SET \
-    subject = CASE WHEN lower(subject) = $3 THEN '' ELSE subject END, detail = '' \
-    WHERE id > $1 AND id <= $2 AND (lower(subject) = $3 OR lower(detail) = $4 \
-    OR lower(detail) LIKE $5 ESCAPE '!')";
 const DROP_SUMS: [&str; 2] = [
     "DELETE FROM call_sessions WHERE account_id = $1 AND calls = COALESCE((SELECT a.calls \
      FROM archived_sessions a WHERE a.session = call_sessions.session \
@@ -177,19 +174,6 @@ const DROP_SUMS: [&str; 2] = [
      WHERE c.session = archived_sessions.session AND c.key_id = archived_sessions.key_id \
      AND c.model = archived_sessions.model AND c.lane = archived_sessions.lane)",
 ];
-
-/// Returns a pattern that matches texts with this one in them.
-fn containing(text: &str) -> String {
-    let mut pattern = String::from("%");
-    for letter in text.to_lowercase().chars() {
-        if matches!(letter, '%' | '_' | '!') {
-            pattern.push('!');
-        }
-        pattern.push(letter);
-    }
-    pattern.push('%');
-    pattern
-}
 
 impl AuditedChange {
     /// Erases the names and the ways to sign in of an account, locks it, revokes its keys and notes that the rest
@@ -206,9 +190,13 @@ impl AuditedChange {
                 let dropped = sqlx::query(statement).bind(&*id).execute(&mut *tx).await?;
                 counts.insert(table, dropped.rows_affected());
             }
-            if let Some(email) = &account.email {
-                let links = sqlx::query(DROP_NAMED_LINKS).bind(containing(&clean(email)));
-                *counts.entry("links").or_default() += links.execute(&mut *tx).await?.rows_affected();
+            if let Some(address) = address_of(account) {
+                let links: Vec<(Vec<u8>, String)> =
+                    sqlx::query_as(NAMING_LINKS).fetch_all(&mut *tx).await?;
+                for (hash, _) in links.iter().filter(|(_, data)| names_address(data, &address)) {
+                    let dropped = sqlx::query(DROP_LINK).bind(hash).execute(&mut *tx).await?;
+                    *counts.entry("links").or_default() += dropped.rows_affected();
+                }
             }
             let keys = sqlx::query(ERASE_KEYS).bind(&*id).bind(at.get()).execute(&mut *tx).await?;
             counts.insert("keys", keys.rows_affected());
@@ -266,27 +254,6 @@ impl Store {
             sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_all(writer).await?;
         }
         Ok(())
-    }
-
-    /// Erases an account's names in the audit log. It comes before the first step, which erases the names
-    /// themselves.
-    pub async fn erase_names_in_audits(&self, account: &Account) -> Result<u64, StoreError> {
-        // A condition on an address that is not there is never true.
-        let email = account.email.as_deref().map(|email| clean(email).to_lowercase());
-        let pattern = email.as_deref().map(containing);
-        let name = clean(&account.username).to_lowercase();
-        let last = self.last_audit_id().await?;
-        let (mut from, mut erased) = (0, 0);
-        while from < last {
-            let to = from.saturating_add(BATCH_LINES);
-            erased += on_writer!(&self.db, pool => {
-                let lines = sqlx::query(ERASE_NAMED_LINES).bind(from).bind(to).bind(email.as_deref());
-                let lines = lines.bind(&name).bind(pattern.as_deref());
-                lines.execute(pool).await?.rows_affected()
-            });
-            from = to;
-        }
-        Ok(erased)
     }
 
     /// Erases the rest of an account, whose first step is done. It may be repeated: later passes find what calls
@@ -446,14 +413,4 @@ impl Store {
 /// Returns true for a call of the account in which its caller named a session.
 fn is_named(call: &LedgerEntry, account_id: &str) -> bool {
     !call.session.is_empty() && *call.account_id == *account_id
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_match_only_the_text_itself() {
-        assert_eq!(containing("A_b%c!@x"), "%a!_b!%c!!@x%");
-    }
 }

@@ -29,6 +29,7 @@ mod database_file;
 mod db;
 mod direct_writes;
 mod entries;
+mod erased_names;
 mod erasure;
 mod error;
 mod factors;
@@ -110,6 +111,7 @@ pub use conversations::{
 pub use corrections::CallPosting;
 pub use data_keys::{DATA_KEY_ID_BYTES, DataKey, DataKeyId};
 pub use entries::{EntryFilter, EntryPage, KeyTotal, StatusFilter};
+pub use erased_names::NamingLines;
 pub use erasure::{ErasedCounts, ErasurePlan};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};

@@ -18,6 +18,7 @@ on_both!(
     sessions_of_archived_and_corrected_calls_are_erased,
     rows_that_changed_often_leave_no_copies,
     an_erasure_that_was_interrupted_is_listed_and_may_be_repeated,
+    lines_and_links_of_others_are_not_changed,
 );
 
 const NOW: Micros = Micros::new(1_000_000);
@@ -124,9 +125,10 @@ async fn furnish(store: &Store, word: &str) -> (Account, KeyRecord) {
 
 async fn erase(store: &Store, account: &Account) {
     store.overwrite_deleted(true).await.unwrap();
-    store.erase_names_in_audits(account).await.unwrap();
+    let lines = store.lines_naming(account).await.unwrap();
     let mut change = store.begin_change().await.unwrap();
     change.erase_account(account, NOW).await.unwrap();
+    change.erase_names_in_audits(account, lines).await.unwrap();
     let line = AuditLine {
         at: NOW,
         actor: "command line",
@@ -283,5 +285,69 @@ async fn an_erasure_that_was_interrupted_is_listed_and_may_be_repeated(
     assert_eq!(store.erase_rest(&gone.id, NOW).await.unwrap()["calls"], 1);
     is_proved(&store).await;
     assert!(store.entry(&late.request_id).await.unwrap().unwrap().session.is_empty());
+    store.close().await;
+}
+
+/// A username may be any word, and an address may be the end of another one.
+async fn lines_and_links_of_others_are_not_changed(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let named = |username: &str, email: &str| Account {
+        email: Some(email.to_owned()),
+        ..account(username)
+    };
+    let (gone, other) = (named("owner", "bob@x.org"), named("jim", "jimbob@x.org"));
+    for account in [&gone, &other] {
+        store.add_account(account).await.unwrap();
+    }
+    let lines = [
+        ("account.create", &*other.id, "owner"),
+        ("account.invite", "jimbob@x.org", "owner"),
+        ("account.invite", "someone@x.org", "instead of jimbob@x.org"),
+        ("account.invite", "BOB@x.org", "member"),
+        ("account.invite", "someone@x.org", "instead of bob@x.org"),
+    ];
+    let add = async |(action, subject, detail): (&str, &str, &str)| {
+        let (actor, key_id, address, agent) = ("command line", None, None, None);
+        let line = AuditLine { at: NOW, actor, key_id, action, subject, detail, address, agent };
+        store.add_audit(&line).await.unwrap();
+    };
+    for line in lines {
+        add(line).await;
+    }
+    for (hash, email) in [(b"a", "bob@x.org"), (b"b", "jimbob@x.org")] {
+        let link = Link {
+            hash: hash.to_vec(),
+            purpose: LinkPurpose::Invite,
+            account_id: None,
+            data: format!("{{\"email\":\"{email}\"}}"),
+            created: NOW,
+            expires: Micros::MAX,
+        };
+        store.add_link(&link).await.unwrap();
+    }
+    let found = store.lines_naming(&gone).await.unwrap();
+    // Between the look and the change.
+    add(("account.invite", "late@x.org", "for bob@x.org")).await;
+    let mut change = store.begin_change().await.unwrap();
+    change.erase_account(&gone, NOW).await.unwrap();
+    assert_eq!(change.erase_names_in_audits(&gone, found.clone()).await.unwrap(), 3);
+    drop(change);
+    let texts = async || {
+        let mut texts: Vec<_> = store.audits(100).await.unwrap();
+        texts.sort_by_key(|line| line.id);
+        let texts = texts.into_iter().map(|line| (line.subject, line.detail));
+        texts.map(|(subject, detail)| format!("{subject}: {detail}")).collect::<Vec<_>>()
+    };
+    let before = texts().await;
+    assert_eq!(before[3], "BOB@x.org: member", "a change that was given up leaves all lines");
+    let mut change = store.begin_change().await.unwrap();
+    change.erase_account(&gone, NOW).await.unwrap();
+    assert_eq!(change.erase_names_in_audits(&gone, found).await.unwrap(), 3);
+    change.commit_unaudited().await.unwrap();
+    let after = texts().await;
+    assert_eq!(after[..3], before[..3]);
+    assert_eq!(after[3..], [": ", "someone@x.org: ", "late@x.org: "]);
+    assert!(store.link(b"a").await.unwrap().is_none());
+    assert!(store.link(b"b").await.unwrap().is_some());
     store.close().await;
 }
