@@ -329,6 +329,12 @@ pub fn probed_store_check(url: &str, probed: &Result<StoreProbe, StoreError>) ->
             CheckName::Store,
             format!("{kind} answers; the next start migrates it"),
         ),
+        ProbedSchema::NewerCompatible(found) => HealthCheck::good(
+            CheckName::Store,
+            format!(
+                "{kind} answers; a newer version set it up (schema {found}), and this one works with it"
+            ),
+        ),
         ProbedSchema::Newer(found) => HealthCheck::failing(
             CheckName::Store,
             format!("{kind} was set up by a newer version (schema {found})"),
@@ -363,7 +369,13 @@ mod tests {
     fn an_unreachable_database_and_a_newer_one_fail() {
         let probed = |schema| Ok(StoreProbe { schema, clock: None });
         let state = |probed| probed_store_check("sqlite:x.db", &probed).state;
-        for schema in [ProbedSchema::Missing, ProbedSchema::Older, ProbedSchema::Current] {
+        let usable = [
+            ProbedSchema::Missing,
+            ProbedSchema::Older,
+            ProbedSchema::Current,
+            ProbedSchema::NewerCompatible(99),
+        ];
+        for schema in usable {
             assert_eq!(state(probed(schema)), CheckState::Good, "{schema:?}");
         }
         assert_eq!(state(probed(ProbedSchema::Newer(99))), CheckState::Failing);

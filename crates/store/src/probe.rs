@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::StoreError;
 use crate::error::{is_busy, one_line, sqlite_reason};
 use crate::migrations::{POSTGRES, SQLITE};
+use crate::schema_check::{SchemaState, read_floor};
 
 /// Time the database may take to answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,7 +29,9 @@ pub enum ProbedSchema {
     Older,
     /// That of this program.
     Current,
-    /// One of a newer program, with its number.
+    /// One of a newer program that this program can work with, with its number.
+    NewerCompatible(i64),
+    /// One of a newer program that this program cannot work with, with its number.
     Newer(i64),
 }
 
@@ -68,7 +71,8 @@ async fn probe_sqlite(path: &str) -> Result<StoreProbe, StoreError> {
         StoreError::Unreachable(format!("`{path}` cannot be used, {}", sqlite_reason(&error)))
     };
     let mut connection = options.connect().await.map_err(unreachable)?;
-    let schema = schema_of(&SQLITE, &mut connection).await;
+    let floor = read_floor!(&mut connection);
+    let schema = schema_of(&SQLITE, &mut connection, floor).await;
     let written = match connection.begin_with("BEGIN IMMEDIATE").await {
         Ok(tx) => tx.rollback().await,
         Err(sqlx::Error::Database(error)) if error.code().is_some_and(|c| is_busy(&c)) => Ok(()),
@@ -76,7 +80,7 @@ async fn probe_sqlite(path: &str) -> Result<StoreProbe, StoreError> {
     };
     let closed = connection.close().await;
     written.and(closed).map_err(unreachable)?;
-    Ok(StoreProbe { schema, clock: None })
+    Ok(StoreProbe { schema: schema?, clock: None })
 }
 
 async fn probe_postgres(url: &str) -> Result<StoreProbe, StoreError> {
@@ -89,23 +93,31 @@ async fn probe_postgres(url: &str) -> Result<StoreProbe, StoreError> {
         .connect()
         .await
         .map_err(|error| StoreError::Unreachable(format!("{place}, {}", one_line(&error))))?;
-    let schema = schema_of(&POSTGRES, &mut connection).await;
+    let floor = read_floor!(&mut connection);
+    let schema = schema_of(&POSTGRES, &mut connection, floor).await;
     let asked = Instant::now();
     let now: i64 = sqlx::query_scalar(CLOCK).fetch_one(&mut connection).await?;
     let took = asked.elapsed();
     connection.close().await?;
-    Ok(StoreProbe { schema, clock: Some((Micros::new(now), took)) })
+    Ok(StoreProbe { schema: schema?, clock: Some((Micros::new(now), took)) })
 }
 
-async fn schema_of<C: Migrate>(migrator: &Migrator, connection: &mut C) -> ProbedSchema {
+/// Compares the schema as opening does.
+async fn schema_of<C: Migrate>(
+    migrator: &Migrator,
+    connection: &mut C,
+    floor: Option<i64>,
+) -> Result<ProbedSchema, StoreError> {
     // Fails on a database without a schema.
     let applied = connection.list_applied_migrations(&migrator.table_name).await;
-    let last = applied.ok().and_then(|all| all.iter().map(|one| one.version).max());
-    let known = migrator.iter().map(|one| one.version).max().unwrap_or_default();
-    match last {
-        None => ProbedSchema::Missing,
-        Some(last) if last > known => ProbedSchema::Newer(last),
-        Some(last) if last < known => ProbedSchema::Older,
-        Some(_) => ProbedSchema::Current,
+    match SchemaState::compare(migrator, &applied.unwrap_or_default(), floor, 0) {
+        Ok(SchemaState { found: None, .. }) => Ok(ProbedSchema::Missing),
+        Ok(SchemaState { found: Some(found), known, .. }) if found > known => {
+            Ok(ProbedSchema::NewerCompatible(found))
+        }
+        Ok(SchemaState { pending, .. }) if pending.is_empty() => Ok(ProbedSchema::Current),
+        Ok(SchemaState { .. }) => Ok(ProbedSchema::Older),
+        Err(StoreError::Newer { found, .. }) => Ok(ProbedSchema::Newer(found)),
+        Err(error) => Err(error),
     }
 }

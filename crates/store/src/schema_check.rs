@@ -55,7 +55,7 @@ impl SchemaState {
         self.pending.iter().all(|one| one.kind == MigrationKind::Expand)
     }
 
-    fn compare(
+    pub(crate) fn compare(
         migrator: &Migrator,
         applied: &[AppliedMigration],
         floor: Option<i64>,

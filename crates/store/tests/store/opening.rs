@@ -232,7 +232,17 @@ async fn a_look_at_a_database_changes_nothing(database: Arc<TestDatabase>) {
              FROM _sqlx_migrations WHERE version = 1",
         )
         .await;
+    assert_eq!(probe().await, ProbedSchema::NewerCompatible(9_999), "as opening decides");
+    database.open().await.close().await;
+    database.execute_raw("UPDATE schema_floor SET least = 9000").await;
     assert_eq!(probe().await, ProbedSchema::Newer(9_999));
+    assert!(Store::open(&database.url()).await.is_err());
+    database.execute_raw("UPDATE _sqlx_migrations SET checksum = '' WHERE version = 1").await;
+    let error = probe_store(&database.url()).await.unwrap_err();
+    assert!(error.to_string().contains("another build"), "{error}");
+    assert!(
+        error.to_string().contains("another build") || matches!(error, StoreError::Newer { .. })
+    );
 }
 
 async fn nodes_read_the_facts_of_each_other(database: Arc<TestDatabase>) {
