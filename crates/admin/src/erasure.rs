@@ -1,20 +1,12 @@
 //! Erasure of the personal data of an account.
 
-use canon::Micros;
 use relay::FileStore;
 use serde_json::Value;
-use std::time::Duration;
-use store::{Account, AccountRole, ErasedCounts, PersonChange, Store};
+use store::{Account, AccountRole, ErasedCounts, PersonChange, RETENTION_TURN_TIME};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
-
-/// Time for which one pass may need the turn of retention.
-const TURN_TIME: Micros = Micros::from_secs(600);
-/// Pause between two looks at the turn, and their number.
-const TURN_PAUSE: Duration = Duration::from_millis(250);
-const TURN_LOOKS: usize = 120;
 
 impl AccountAdmin {
     /// Returns the account and the numbers of rows that an erasure deletes or changes. For owners.
@@ -72,15 +64,15 @@ impl AccountAdmin {
         self.reload_keys_of(&account.id).await?;
         *counts.entry("audit_lines").or_default() += named_lines;
         let process = format!("erasure {}", uuid::Uuid::now_v7());
-        if !wait_for_turn(&self.store, &process).await? {
-            return Err(AdminError::Conflict(
+        if !self.store.wait_for_retention_turn(&process).await? {
+            return Err(AdminError::Conflict(format!(
                 "the account is locked and its names are erased, but calls are being archived for long; \
-                 the rest is erased by a running gateway, or by the same command later"
-                    .to_owned(),
-            ));
+                 the rest is erased by a running gateway within minutes, or by `portunus forget {}`",
+                account.id
+            )));
         }
-        let rest = self.erase_rest(&account.id, files).await;
-        self.store.end_retention_turn(&process).await?;
+        let erasing = self.erase_rest(&account.id, files);
+        let rest = self.store.in_retention_turn(&process, RETENTION_TURN_TIME, erasing).await?;
         for (table, count) in rest? {
             *counts.entry(table).or_default() += count;
         }
@@ -104,17 +96,6 @@ impl AccountAdmin {
         counts.insert("files", deleted);
         Ok(counts)
     }
-}
-
-/// Waits until no other process archives or erases.
-async fn wait_for_turn(store: &Store, process: &str) -> Result<bool, AdminError> {
-    for _ in 0..TURN_LOOKS {
-        if store.take_retention_turn(process, TURN_TIME).await? {
-            return Ok(true);
-        }
-        tokio::time::sleep(TURN_PAUSE).await;
-    }
-    Ok(false)
 }
 
 /// Erasure cannot be undone, so that it is for owners and the operator.

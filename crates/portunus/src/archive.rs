@@ -19,17 +19,15 @@ use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::ops::Range;
 use std::time::Duration;
-use store::{ArchiveFile, ArchivePart, ArchiveState, AuditLine, CallPosting, Store};
+use store::{
+    ArchiveFile, ArchivePart, ArchiveState, AuditLine, CallPosting, RETENTION_TURN_TIME, Store,
+};
 
 use crate::archive_place::{list_files, put_file, read_file};
 use crate::call_csv::{call_header, call_line, read_line};
 
-/// Time for which a process has the turn. It is prolonged with every step.
-const TURN_TIME: Micros = Micros::from_secs(600);
 /// Pause between two transactions that remove calls, so that postings come between them.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
-/// Removals between two prolongations of the turn.
-const REMOVALS_PER_TURN: usize = 500;
 const COMPRESSION_LEVEL: i32 = 3;
 /// Ending of a manifest, behind the name of its file.
 const MANIFEST_ENDING: &str = ".json";
@@ -73,14 +71,17 @@ pub(crate) struct CallArchiver<'a> {
 }
 
 impl CallArchiver<'_> {
-    /// Takes the turn, or prolongs it. Returns false if another process has it.
+    /// Takes the turn. Returns false if another process has it.
     pub(crate) async fn take_turn(&self) -> anyhow::Result<bool> {
-        Ok(self.store.take_retention_turn(self.process, TURN_TIME).await?)
+        Ok(self.store.take_retention_turn(self.process, RETENTION_TURN_TIME).await?)
     }
 
-    /// Gives the turn back.
-    pub(crate) async fn end_turn(&self) -> anyhow::Result<()> {
-        Ok(self.store.end_retention_turn(self.process).await?)
+    /// Does work in the turn, prolongs the turn meanwhile, and gives it back.
+    pub(crate) async fn in_turn<T>(
+        &self,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        self.store.in_retention_turn(self.process, RETENTION_TURN_TIME, work).await?
     }
 
     /// Completes what an earlier process left, and archives the calls of blocks that end within the range. The
@@ -88,7 +89,6 @@ impl CallArchiver<'_> {
     pub(crate) async fn archive(&self, range: Range<Micros>) -> anyhow::Result<ArchivedTotals> {
         let mut totals = ArchivedTotals::default();
         loop {
-            anyhow::ensure!(self.take_turn().await?, "another process archives calls");
             let part = match self.store.unfinished_part().await? {
                 Some(part) => Some(part),
                 None => self.store.plan_part(range.clone()).await?,
@@ -154,13 +154,7 @@ impl CallArchiver<'_> {
     }
 
     async fn remove_part(&self, part: i64) -> anyhow::Result<()> {
-        for number in 1.. {
-            if self.store.remove_part_calls(part).await? == 0 {
-                break;
-            }
-            if number % REMOVALS_PER_TURN == 0 {
-                anyhow::ensure!(self.take_turn().await?, "another process archives calls");
-            }
+        while self.store.remove_part_calls(part).await? > 0 {
             tokio::time::sleep(REMOVAL_PAUSE).await;
         }
         Ok(())

@@ -67,8 +67,8 @@ impl App {
             return Ok(());
         }
         let mut deleted = BTreeMap::new();
-        let outcome = self.delete_old(&erasures, settings, &archiver, now, &mut deleted).await;
-        archiver.end_turn().await?;
+        let deleting = self.delete_old(&erasures, settings, &archiver, now, &mut deleted);
+        let outcome = archiver.in_turn(deleting).await;
         if deleted.values().any(|count| *count > 0) {
             self.return_space().await?;
             let counts = deleted.iter().filter(|(_, count)| **count > 0);

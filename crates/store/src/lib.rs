@@ -135,6 +135,7 @@ pub use provider_objects::ProviderObject;
 pub use refresh_tokens::RefreshToken;
 pub use refusals::RefusedCalls;
 pub use rekey::RekeyCounts;
+pub use retention::RETENTION_TURN_TIME;
 pub use rollup::UsageStep;
 pub use schema_check::{PendingMigration, SchemaState};
 pub use scim_groups::{ScimGroup, ScimGroupCondition};

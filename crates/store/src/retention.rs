@@ -4,6 +4,8 @@
 //! Every method deletes a small batch in one transaction and returns its size, so that other writers wait for a
 //! few milliseconds only and a process can be killed at any time.
 
+use std::time::{Duration, Instant};
+
 use canon::Micros;
 
 use crate::db::{Db, check_file, clean, in_transaction, on_reader, on_writer};
@@ -19,6 +21,12 @@ const VACUUM_PAGES: i64 = 200;
 pub(crate) const USAGE_HOURS_FROM: &str = "usage_hours_from";
 /// Name of the setting with the process that deletes old rows now, and the end of its turn.
 const TURN: &str = "retention_turn";
+/// Time for which a process has the turn without a renewal. The next one waits so long for one that was killed.
+pub const RETENTION_TURN_TIME: Micros = Micros::from_secs(30);
+const RENEWALS_PER_TURN: u64 = 3;
+/// Time to wait for a turn, which is longer than that of a killed process, and the pause between two looks.
+const TURN_WAIT: Duration = Duration::from_secs(40);
+const TURN_LOOK_PAUSE: Duration = Duration::from_millis(250);
 const MOVE_TURN: &str = "UPDATE settings SET value = $3 WHERE name = $1 AND value = $2";
 
 const DROP_AUDITS: &str = "DELETE FROM audits WHERE id IN \
@@ -129,6 +137,54 @@ impl Store {
             self.move_turn(&seen, "").await?;
         }
         Ok(())
+    }
+
+    /// Waits for the turn as long as one of a process that was killed may last. Returns false if a process that
+    /// runs has it.
+    pub async fn wait_for_retention_turn(&self, process: &str) -> Result<bool, StoreError> {
+        let begun = Instant::now();
+        while !self.take_retention_turn(process, RETENTION_TURN_TIME).await? {
+            if begun.elapsed() > TURN_WAIT {
+                return Ok(false);
+            }
+            tokio::time::sleep(TURN_LOOK_PAUSE).await;
+        }
+        Ok(true)
+    }
+
+    /// Does work in the turn that this process has taken, prolongs the turn meanwhile, and gives it back. The work
+    /// is stopped if another process has got the turn.
+    pub async fn in_retention_turn<T>(
+        &self,
+        process: &str,
+        lasts: Micros,
+        work: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        let pause = Duration::from_micros(lasts.get().unsigned_abs() / RENEWALS_PER_TURN);
+        let renewing = async {
+            loop {
+                tokio::time::sleep(pause).await;
+                match self.take_retention_turn(process, lasts).await {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    // The work needs the database too, and reports it.
+                    Err(error) => {
+                        tracing::debug!("the turn of retention was not prolonged: {error}")
+                    }
+                }
+            }
+        };
+        // Both run at once: the work may hold the connection that the renewal waits for.
+        let done = tokio::select! {
+            done = work => done,
+            () = renewing => {
+                return Err(StoreError::Other(
+                    "another process has begun to archive or erase".to_owned(),
+                ));
+            }
+        };
+        self.end_retention_turn(process).await?;
+        Ok(done)
     }
 
     async fn move_turn(&self, from: &str, to: &str) -> Result<bool, StoreError> {

@@ -97,13 +97,12 @@ async fn archive(
     archiver: &CallArchiver<'_>,
     range: std::ops::Range<Micros>,
 ) -> anyhow::Result<ExitCode> {
+    // A process that was killed keeps its turn for half a minute.
     anyhow::ensure!(
-        archiver.take_turn().await?,
+        archiver.store.wait_for_retention_turn(archiver.process).await?,
         "another process archives or erases at the moment; try again in a few minutes"
     );
-    let archived = archiver.archive(range).await;
-    archiver.end_turn().await?;
-    let ArchivedTotals { parts, calls, cost } = archived?;
+    let ArchivedTotals { parts, calls, cost } = archiver.in_turn(archiver.archive(range)).await?;
     while archiver.store.return_space().await? > 0 {}
     if common.json {
         let object = json!({ "parts": parts, "calls": calls, "cost_usd": cost.to_string() });

@@ -14,6 +14,9 @@ use super::common::{
 };
 use crate::app::{key_pepper, open_vault};
 
+/// Begin of the username of an erased account.
+const ERASED_NAME: &str = "erased-";
+
 #[derive(Debug, Args)]
 pub(super) struct ForgetArgs {
     /// Username, e-mail address or id of the account
@@ -69,7 +72,8 @@ async fn forget(
 async fn find(accounts: &AccountAdmin, name: &str) -> anyhow::Result<Account> {
     let found = match accounts.store.account_by_login(name).await? {
         Some(account) => Some(account),
-        None => accounts.store.account(name).await?,
+        // The name that an erasure leaves has the id.
+        None => accounts.store.account(name.strip_prefix(ERASED_NAME).unwrap_or(name)).await?,
     };
     found.ok_or_else(|| anyhow::anyhow!("there is no account `{name}`; see portunus users list"))
 }

@@ -21,6 +21,7 @@ on_both!(
     several_processes_remove_a_part_together,
     old_rows_of_other_tables_are_deleted_in_batches,
     one_process_has_the_turn,
+    a_turn_lasts_as_long_as_its_work_and_no_longer,
 );
 
 const DAY: i64 = 86_400_000_000;
@@ -374,5 +375,32 @@ async fn one_process_has_the_turn(database: Arc<TestDatabase>) {
     assert!(!store.take_retention_turn("a", long).await.unwrap());
     store.end_retention_turn("b").await.unwrap();
     assert!(store.take_retention_turn("a", long).await.unwrap());
+    store.close().await;
+}
+
+/// A turn may be short, so that one of a killed process ends soon, and work may be long.
+async fn a_turn_lasts_as_long_as_its_work_and_no_longer(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let (short, long) = (Micros::from_millis(300), Micros::from_secs(6));
+    let turn = async || store.setting_or("retention_turn", "").await.unwrap();
+    let work = async {
+        // It is prolonged by a text of the same form with a later time.
+        let first = turn().await;
+        while turn().await <= first {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert!(!store.take_retention_turn("b", short).await.unwrap(), "a still works");
+        "done"
+    };
+    assert!(store.take_retention_turn("a", long).await.unwrap());
+    assert_eq!(store.in_retention_turn("a", long, work).await.unwrap(), "done");
+    assert_eq!(turn().await, "", "it is given back");
+    // A killed process renews nothing, and the next one waits for it.
+    assert!(store.take_retention_turn("killed", short).await.unwrap());
+    assert!(store.wait_for_retention_turn("next").await.unwrap());
+    // Work whose turn was lost ends.
+    let endless = std::future::pending::<()>();
+    let lost = store.in_retention_turn("killed", short, endless).await.unwrap_err();
+    assert!(lost.to_string().contains("another process"), "{lost}");
     store.close().await;
 }
