@@ -124,8 +124,15 @@ impl AccountAdmin {
         if mapping.gives_roles() {
             let role = mapping.role_of(groups).or(provider.default_role);
             let role = role.unwrap_or(AccountRole::Viewer);
-            let is_kept = account.role == AccountRole::Owner && !mapping.demotes_owners;
-            new_role = (role != account.role && !is_kept).then_some(role);
+            new_role = (role != account.role).then_some(role);
+            if new_role.is_some() && account.role == AccountRole::Owner {
+                if !mapping.demotes_owners {
+                    new_role = None;
+                } else if !self.has_other_owner(&account.id).await? {
+                    warn_of_only_owner(provider, &account);
+                    new_role = None;
+                }
+            }
         }
         let (mut seats, mut ended_keys) = (Vec::new(), Vec::new());
         for (name, role) in mapping.teams_of(groups) {
@@ -195,14 +202,18 @@ impl AccountAdmin {
             }
             PersonChange::Missing => Err(AdminError::NotFound("user")),
             PersonChange::LastOwner => {
-                tracing::warn!(
-                    identity = provider.name,
-                    account.id = account.id,
-                    "the groups of `{}` would take the role of the only owner; it stays",
-                    provider.name
-                );
+                warn_of_only_owner(provider, account);
                 Ok(())
             }
         }
     }
+}
+
+fn warn_of_only_owner(provider: &IdentityProvider, account: &Account) {
+    tracing::warn!(
+        identity = provider.name,
+        account.id = account.id,
+        "the groups of `{}` would take the role of the only owner who can sign in; it stays",
+        provider.name
+    );
 }

@@ -99,8 +99,8 @@ pub use refresh::{ACCESS_LIFE, REFRESH_LIFE, TokenGrant};
 pub use request_origin::RequestOrigin;
 pub use rights::{TeamAction, is_gateway_admin, may_change, may_grant_role, may_in_team};
 pub use scim::{
-    IssuedScimToken, MAX_GROUP_MEMBERS, ScimClient, ScimEmail, ScimErrorKind, ScimGroupDraft,
-    ScimPersonName, ScimProblem, ScimUserDraft,
+    IssuedScimToken, MAX_EMAILS, MAX_GROUP_MEMBERS, ScimClient, ScimEmail, ScimErrorKind,
+    ScimGroupDraft, ScimPersonName, ScimProblem, ScimUserDraft,
 };
 pub use serving_checks::HealthMonitor;
 pub use settings::{GatewaySettings, SettingsChange};

@@ -93,6 +93,7 @@ impl IdentityClaims {
             subject: self.subject.clone(),
             account_id: account_id.to_owned(),
             label: label.chars().take(254).collect(),
+            object_id: self.object_id.clone(),
             created: now,
         }
     }

@@ -154,6 +154,9 @@ impl ApiService {
         request: ServerRequest,
     ) -> ServerReply {
         if let Some(route) = self.routes.find(request.path()) {
+            if scim::is_address(request.path()) {
+                return scim::wrong_method(request.method(), route.allow_header()).into();
+            }
             return method_not_allowed(&request, format, id, &route.allow_header()).into();
         }
         let config = self.state.config();
@@ -163,6 +166,7 @@ impl ApiService {
         request.extensions_mut().insert(ConnectInfo(client));
         let admitted = self.state.limiter.admit_network(client, NetworkUse::Public, &config.gate);
         let mut response = match admitted {
+            Ok(_permit) if scim::is_address(request.uri().path()) => scim::nothing_here(),
             Ok(_permit) => self.serve_page(request).await,
             Err(error) => self.refuse_page(error, request).await,
         };

@@ -22,6 +22,7 @@ use crate::db::{Db, check_file, clean, in_transaction, on_reader, on_writer};
 use crate::entries::OWNED;
 use crate::erased_names::{address_of, names_address};
 use crate::open::OVERWRITE_IN_PLACE;
+use crate::scim_users::TOUCH_GROUPS;
 use crate::{Account, AuditedChange, Store, StoreError};
 
 /// Rows that one transaction deletes, and blocks that one transaction rewrites.
@@ -186,6 +187,7 @@ impl AuditedChange {
         let mut counts = ErasedCounts::new();
         let id = clean(&account.id);
         in_change!(self, tx => {
+            sqlx::query(TOUCH_GROUPS).bind(&*id).bind(at.get()).execute(&mut *tx).await?;
             for (table, statement) in DROP_SIGN_INS {
                 let dropped = sqlx::query(statement).bind(&*id).execute(&mut *tx).await?;
                 counts.insert(table, dropped.rows_affected());

@@ -19,21 +19,33 @@ row! {
         pub account_id: String,
         /// Text to display.
         pub label: String,
+        /// Id of the person in the issuer's directory, beside the subject (`oid` of Microsoft Entra ID).
+        pub object_id: Option<String>,
         /// Time of linking.
         pub created: Micros,
     }
 }
 
-const ADD: &str = "INSERT INTO identities (issuer, subject, account_id, label, created) \
-    VALUES ($1, $2, $3, $4, $5)";
+const ADD: &str = "INSERT INTO identities (issuer, subject, account_id, label, object_id, created) \
+    VALUES ($1, $2, $3, $4, $5, $6)";
 const GET: &str = concat!(
     "SELECT ",
     account_columns!(),
     " FROM identities i JOIN accounts a ON a.id = i.account_id \
      WHERE i.issuer = $1 AND i.subject = $2"
 );
-const OF: &str = "SELECT issuer, subject, account_id, label, created FROM identities \
+// The subject is the surer sign.
+const BY_ID: &str = concat!(
+    "SELECT ",
+    account_columns!(),
+    " FROM identities i JOIN accounts a ON a.id = i.account_id \
+     WHERE i.issuer = $1 AND (i.subject = $2 OR i.object_id = $2) \
+     ORDER BY CASE WHEN i.subject = $2 THEN 0 ELSE 1 END, i.created, i.subject LIMIT 1"
+);
+const OF: &str = "SELECT issuer, subject, account_id, label, object_id, created FROM identities \
     WHERE account_id = $1 ORDER BY created, issuer, subject";
+const SET_OBJECT_ID: &str = "UPDATE identities SET object_id = $3 \
+    WHERE issuer = $1 AND subject = $2";
 const DROP: &str = "DELETE FROM identities WHERE issuer = $1 AND subject = $2 AND account_id = $3";
 
 /// Builds the insertion of an identity, for either driver.
@@ -44,6 +56,7 @@ macro_rules! bound {
             .bind(clean(&$identity.subject))
             .bind(clean(&$identity.account_id))
             .bind(clean(&$identity.label))
+            .bind($identity.object_id.as_deref().map(clean))
             .bind($identity.created.get())
     };
 }
@@ -61,6 +74,18 @@ impl Store {
         Ok(row.map(Account::try_from).transpose()?)
     }
 
+    /// Returns the account of the person with that id at the issuer: the subject, or the id in its directory.
+    pub async fn account_by_provider_id(
+        &self,
+        issuer: &str,
+        id: &str,
+    ) -> Result<Option<Account>, StoreError> {
+        let row: Option<AccountRow> = on_reader!(&self.db, pool => {
+            sqlx::query_as(BY_ID).bind(clean(issuer)).bind(clean(id)).fetch_optional(pool).await?
+        });
+        Ok(row.map(Account::try_from).transpose()?)
+    }
+
     /// Returns the identities of an account, the oldest first.
     pub async fn identities_of(&self, account_id: &str) -> Result<Vec<Identity>, StoreError> {
         Ok(on_reader!(&self.db, pool => {
@@ -74,6 +99,20 @@ impl AuditedChange {
     pub async fn add_identity(&mut self, identity: &Identity) -> Result<(), StoreError> {
         in_change!(self, tx => {
             bound!(identity).execute(&mut *tx).await.map_err(StoreError::naming("identity", "account"))?;
+        });
+        Ok(())
+    }
+
+    /// Notes the id of an identity's person in the issuer's directory.
+    pub async fn set_object_id(
+        &mut self,
+        issuer: &str,
+        subject: &str,
+        object_id: &str,
+    ) -> Result<(), StoreError> {
+        in_change!(self, tx => {
+            let update = sqlx::query(SET_OBJECT_ID).bind(clean(issuer)).bind(clean(subject));
+            update.bind(clean(object_id)).execute(&mut *tx).await?;
         });
         Ok(())
     }

@@ -48,6 +48,7 @@ macro_rules! embedded {
             (39, "archive", include_str!(concat!($folder, "0039_archive.sql"))),
             (40, "acme", include_str!(concat!($folder, "0040_acme.sql"))),
             (41, "scim", include_str!(concat!($folder, "0041_scim.sql"))),
+            (42, "scim state", include_str!(concat!($folder, "0042_scim_state.sql"))),
         ]
     };
 }

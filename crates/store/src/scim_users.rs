@@ -25,7 +25,9 @@ row! {
         pub display_name: Option<String>,
         /// The parts of the name and the addresses, as JSON.
         pub profile: String,
-        /// True if the account is locked.
+        /// State that the provider gave the person.
+        pub active: bool,
+        /// True if the account is locked, by the provider or by an operator.
         pub disabled: bool,
         /// Time of creation.
         pub created: Micros,
@@ -61,32 +63,34 @@ pub enum ScimUserCondition {
 }
 
 const COLUMNS: &str = "SELECT s.account_id, s.identity, s.user_name, s.external_id, s.display_name, \
-    s.profile, a.disabled, s.created, s.changed FROM scim_users s \
+    s.profile, s.active, a.disabled, s.created, s.changed FROM scim_users s \
     JOIN accounts a ON a.id = s.account_id WHERE s.deleted IS NULL AND s.identity = ";
 const COUNT: &str = "SELECT COUNT(*) FROM scim_users s JOIN accounts a ON a.id = s.account_id \
     WHERE s.deleted IS NULL AND s.identity = ";
 const MANAGER: &str = "SELECT identity FROM scim_users WHERE account_id = $1 AND deleted IS NULL";
 // The id of a person at the provider is the surer sign. A name without one counts if either row has no id.
-const FORMER: &str = "SELECT account_id FROM scim_users WHERE deleted IS NOT NULL AND identity = $1 \
+const FORMER: &str = "SELECT account_id, external_id FROM scim_users WHERE deleted IS NOT NULL AND identity = $1 \
     AND ((external_id IS NOT NULL AND external_id = $3) \
     OR (name_key = $2 AND (external_id IS NULL OR $3 = ''))) \
     ORDER BY CASE WHEN external_id = $3 THEN 0 ELSE 1 END, changed DESC LIMIT 1";
-const WAS_DELETED: &str = "SELECT COUNT(*) FROM scim_users WHERE account_id = $1 AND identity = $2 \
+const FORMER_ACTIVE: &str = "SELECT active FROM scim_users WHERE account_id = $1 AND identity = $2 \
     AND deleted IS NOT NULL";
 const PUT: &str = "INSERT INTO scim_users (account_id, identity, user_name, name_key, external_id, \
-    display_name, display_key, profile, created, changed, deleted) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL) \
+    display_name, display_key, profile, active, created, changed, deleted) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, NULL) \
     ON CONFLICT (account_id) DO UPDATE SET identity = excluded.identity, \
     user_name = excluded.user_name, name_key = excluded.name_key, \
     external_id = excluded.external_id, display_name = excluded.display_name, \
-    display_key = excluded.display_key, profile = excluded.profile, created = excluded.created, \
-    changed = excluded.changed, deleted = NULL";
+    display_key = excluded.display_key, profile = excluded.profile, active = excluded.active, \
+    created = excluded.created, changed = excluded.changed, deleted = NULL";
 const DROP_ADDRESSES: &str = "DELETE FROM scim_emails WHERE account_id = $1";
 const ADD_ADDRESS: &str = "INSERT INTO scim_emails (account_id, address, kind) VALUES ($1, $2, $3) \
     ON CONFLICT (account_id, address, kind) DO NOTHING";
+/// Gives the groups of a person a new version, before the person leaves them.
+pub(crate) const TOUCH_GROUPS: &str = "UPDATE scim_groups SET changed = CASE WHEN changed < $2 THEN $2 \
+    ELSE changed + 1 END WHERE id IN (SELECT group_id FROM scim_members WHERE account_id = $1)";
 const DROP_SEATS: &str = "DELETE FROM scim_members WHERE account_id = $1";
-const DELETE: &str =
-    "UPDATE scim_users SET deleted = $2, changed = $2 WHERE account_id = $1 AND deleted IS NULL";
+const DELETE: &str = "UPDATE scim_users SET deleted = $2, changed = $2, active = $3 WHERE account_id = $1 AND deleted IS NULL";
 
 /// Largest number of ids in one statement.
 const MAX_IDS: usize = 500;
@@ -207,31 +211,31 @@ impl Store {
     }
 
     /// Returns the account of a person whom the provider deleted before: the one with the same id at the provider,
-    /// or the one with the same name if one of the two has no such id.
+    /// or the one with the same name if one of the two has no such id. The account comes with that id.
     pub async fn former_scim_user(
         &self,
         identity: &str,
         user_name: &str,
         external_id: Option<&str>,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> Result<Option<(String, Option<String>)>, StoreError> {
         let external_id = clean(external_id.unwrap_or_default());
         Ok(on_reader!(&self.db, pool => {
-            let former = sqlx::query_scalar(FORMER).bind(clean(identity)).bind(folded(user_name));
+            let former = sqlx::query_as(FORMER).bind(clean(identity)).bind(folded(user_name));
             former.bind(external_id).fetch_optional(pool).await?
         }))
     }
 
-    /// Returns true if this provider deleted the person of the account.
-    pub async fn was_scim_user(
+    /// Returns the last state that this provider gave the person of the account; `None` unless the provider deleted
+    /// the person.
+    pub async fn former_scim_state(
         &self,
         identity: &str,
         account_id: &str,
-    ) -> Result<bool, StoreError> {
-        let count: i64 = on_reader!(&self.db, pool => {
-            let count = sqlx::query_scalar(WAS_DELETED).bind(clean(account_id));
-            count.bind(clean(identity)).fetch_one(pool).await?
-        });
-        Ok(count > 0)
+    ) -> Result<Option<bool>, StoreError> {
+        Ok(on_reader!(&self.db, pool => {
+            let state = sqlx::query_scalar(FORMER_ACTIVE).bind(clean(account_id));
+            state.bind(clean(identity)).fetch_optional(pool).await?
+        }))
     }
 }
 
@@ -252,6 +256,7 @@ impl AuditedChange {
                 .bind(user.display_name.as_deref().map(clean))
                 .bind(user.display_name.as_deref().map(folded))
                 .bind(clean(&user.profile))
+                .bind(user.active)
                 .bind(user.created.get())
                 .bind(user.changed.get())
                 .execute(&mut *tx)
@@ -270,19 +275,22 @@ impl AuditedChange {
         Ok(())
     }
 
-    /// Takes a person out of the provider's view and out of its groups. The account stays. Returns false if there is
-    /// no such person.
+    /// Takes a person out of the provider's view and out of its groups. The account stays. `active` is the state that
+    /// the person comes back from. Returns false if there is no such person.
     pub async fn delete_scim_user(
         &mut self,
         account_id: &str,
+        active: bool,
         at: Micros,
     ) -> Result<bool, StoreError> {
         let deleted;
         in_change!(self, tx => {
+            let touch = sqlx::query(TOUCH_GROUPS).bind(clean(account_id)).bind(at.get());
+            touch.execute(&mut *tx).await?;
             sqlx::query(DROP_SEATS).bind(clean(account_id)).execute(&mut *tx).await?;
             sqlx::query(DROP_ADDRESSES).bind(clean(account_id)).execute(&mut *tx).await?;
             let update = sqlx::query(DELETE).bind(clean(account_id)).bind(at.get());
-            deleted = update.execute(&mut *tx).await?.rows_affected();
+            deleted = update.bind(active).execute(&mut *tx).await?.rows_affected();
         });
         Ok(deleted > 0)
     }

@@ -10,7 +10,7 @@ use crate::names::{has_hidden_characters, is_email_address};
 /// Largest number of members of a group.
 pub const MAX_GROUP_MEMBERS: usize = 10_000;
 /// Largest number of addresses of a person.
-const MAX_EMAILS: usize = 20;
+pub const MAX_EMAILS: usize = 20;
 /// Longest value of an attribute.
 const MAX_VALUE_CHARS: usize = 256;
 /// Type of the address at work, which is written to if none is the primary one.
@@ -86,7 +86,7 @@ impl From<&ScimUser> for ScimUserDraft {
             display_name: user.display_name.clone(),
             name,
             emails,
-            active: !user.disabled,
+            active: user.active,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! sign-in names, and a change of members has its effect at once.
 
 use std::collections::BTreeSet;
-use store::{ScimGroup, ScimGroupCondition, ScimStanding};
+use store::{AuditedChange, ScimGroup, ScimGroupCondition, ScimStanding};
 
 use super::drafts::ScimGroupDraft;
 use super::problem::{ScimErrorKind, ScimProblem};
@@ -17,6 +17,8 @@ struct GroupTransition<'a> {
     before: &'a ScimGroupDraft,
     /// `None` if the group is deleted.
     after: Option<&'a ScimGroupDraft>,
+    /// Members that the request names. What their groups give is restored if something else took it.
+    named: &'a BTreeSet<String>,
 }
 
 impl AccountAdmin {
@@ -53,7 +55,7 @@ impl AccountAdmin {
         draft: &ScimGroupDraft,
     ) -> Result<ScimGroup, ScimProblem> {
         draft.check()?;
-        let mut change = self.store.begin_change().await?;
+        let mut change = self.begin_scim_change(client).await?;
         self.require_free_group(client, &draft.display_name).await?;
         let added: Vec<String> = draft.members.iter().cloned().collect();
         self.require_known_members(client, &added).await?;
@@ -66,9 +68,9 @@ impl AccountAdmin {
             created: now,
             changed: now,
         };
-        let before = ScimGroupDraft::default();
+        let (before, named) = (ScimGroupDraft::default(), &draft.members);
         let transition =
-            GroupTransition { group_id: &group.id, before: &before, after: Some(draft) };
+            GroupTransition { group_id: &group.id, before: &before, after: Some(draft), named };
         let plans = self.plan_transition(client, &transition).await?;
         change.put_scim_group(&group).await?;
         change.change_scim_members(&group.id, &added, &[]).await?;
@@ -82,32 +84,35 @@ impl AccountAdmin {
         Ok(group)
     }
 
-    /// Changes a group of the provider. `edit` gets the group as it is when no other change runs.
+    /// Changes a group of the provider. `edit` gets the group as it is when no other change runs, and returns the
+    /// members that the request names. They get the rights of their groups even if they are members already.
     pub async fn change_scim_group(
         &self,
         client: &ScimClient,
         id: &str,
         is_read: impl FnOnce(&ScimGroup) -> Result<(), ScimProblem>,
-        edit: impl FnOnce(&mut ScimGroupDraft) -> Result<(), ScimProblem>,
+        edit: impl FnOnce(&mut ScimGroupDraft) -> Result<BTreeSet<String>, ScimProblem>,
     ) -> Result<ScimGroup, ScimProblem> {
-        let mut change = self.store.begin_change().await?;
+        let mut change = self.begin_scim_change(client).await?;
         let group = self.scim_group(client, id).await?;
         is_read(&group)?;
         let before = self.scim_group_draft(&group).await?;
         let mut draft = before.clone();
-        edit(&mut draft)?;
+        let named = edit(&mut draft)?;
         draft.check()?;
-        if draft == before {
-            return Ok(group);
-        }
         if draft.display_name.to_lowercase() != before.display_name.to_lowercase() {
             self.require_free_group(client, &draft.display_name).await?;
         }
         let added: Vec<String> = draft.members.difference(&before.members).cloned().collect();
         let removed: Vec<String> = before.members.difference(&draft.members).cloned().collect();
         self.require_known_members(client, &added).await?;
-        let transition = GroupTransition { group_id: id, before: &before, after: Some(&draft) };
+        let transition =
+            GroupTransition { group_id: id, before: &before, after: Some(&draft), named: &named };
         let plans = self.plan_transition(client, &transition).await?;
+        if draft == before {
+            self.restore_rights(client, change, &plans).await?;
+            return Ok(group);
+        }
         let changed = ScimGroup {
             display_name: draft.display_name.clone(),
             external_id: draft.external_id.clone(),
@@ -138,17 +143,36 @@ impl AccountAdmin {
         id: &str,
         is_read: impl FnOnce(&ScimGroup) -> Result<(), ScimProblem>,
     ) -> Result<(), ScimProblem> {
-        let mut change = self.store.begin_change().await?;
+        let mut change = self.begin_scim_change(client).await?;
         let group = self.scim_group(client, id).await?;
         is_read(&group)?;
         let before = self.scim_group_draft(&group).await?;
-        let transition = GroupTransition { group_id: id, before: &before, after: None };
+        let named = BTreeSet::new();
+        let transition =
+            GroupTransition { group_id: id, before: &before, after: None, named: &named };
         let plans = self.plan_transition(client, &transition).await?;
         change.drop_scim_group(id).await?;
         let mut effects = GroupEffects::default();
         effects.notes.push(note("scim.delete_group", id, &before.display_name));
         for plan in &plans {
             self.write_groups(&mut change, &client.provider, plan, &mut effects).await?;
+        }
+        Ok(self.commit_effects(change, &client.actor(), effects).await?)
+    }
+
+    /// Gives members of a group that stays as it is what their groups give.
+    async fn restore_rights(
+        &self,
+        client: &ScimClient,
+        mut change: AuditedChange,
+        plans: &[GroupPlan],
+    ) -> Result<(), ScimProblem> {
+        let mut effects = GroupEffects::default();
+        for plan in plans {
+            self.write_groups(&mut change, &client.provider, plan, &mut effects).await?;
+        }
+        if effects.notes.is_empty() {
+            return Ok(());
         }
         Ok(self.commit_effects(change, &client.actor(), effects).await?)
     }
@@ -196,7 +220,7 @@ impl AccountAdmin {
         client: &ScimClient,
         transition: &GroupTransition<'_>,
     ) -> Result<Vec<GroupPlan>, ScimProblem> {
-        let GroupTransition { group_id, before, after } = transition;
+        let GroupTransition { group_id, before, after, named } = transition;
         let Some(mapping) = &client.provider.groups else { return Ok(Vec::new()) };
         let names_after = after.map(ScimGroupDraft::names).unwrap_or_default();
         let names_before = before.names();
@@ -205,11 +229,13 @@ impl AccountAdmin {
         }
         let none = BTreeSet::new();
         let members_after = after.map_or(&none, |after| &after.members);
-        let affected: Vec<String> = if names_before == names_after {
+        let mut affected: BTreeSet<String> = if names_before == names_after {
             before.members.symmetric_difference(members_after).cloned().collect()
         } else {
             before.members.union(members_after).cloned().collect()
         };
+        affected.extend(members_after.intersection(named).cloned());
+        let affected: Vec<String> = affected.into_iter().collect();
         let mapped = self.mapped_teams(&client.provider, mapping).await?;
         let mut plans = Vec::with_capacity(affected.len());
         for standing in self.store.scim_standings(&affected).await? {

@@ -6,11 +6,14 @@
 
 mod drafts;
 mod groups;
+mod origin;
 mod problem;
 mod sign_in;
 mod tokens;
 mod users;
 
-pub use drafts::{MAX_GROUP_MEMBERS, ScimEmail, ScimGroupDraft, ScimPersonName, ScimUserDraft};
+pub use drafts::{
+    MAX_EMAILS, MAX_GROUP_MEMBERS, ScimEmail, ScimGroupDraft, ScimPersonName, ScimUserDraft,
+};
 pub use problem::{ScimErrorKind, ScimProblem};
 pub use tokens::{IssuedScimToken, ScimClient};

@@ -1,7 +1,7 @@
 //! Sign-in of people whom their identity provider created with SCIM.
 
 use config::IdentityProvider;
-use store::{Account, ScimUserCondition};
+use store::{Account, Identity, ScimUserCondition};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -12,8 +12,10 @@ impl AccountAdmin {
     /// Links a person who signs in for the first time to the account that the same provider created with SCIM, and
     /// returns it. A locked account is returned without a link.
     ///
-    /// The person is recognised by the id at the provider, or by an address that the provider has verified. Another
-    /// provider cannot claim the account, because its people are looked up under its own name.
+    /// The person is recognised by the id at the provider, or by an address that the provider has verified. An
+    /// `externalId` that is neither the subject nor the object id refuses nobody, because a provider may send another
+    /// attribute as `externalId`. An account to which somebody signs in through this provider already is not claimed.
+    /// Another provider cannot claim it, because its people are looked up under its own name.
     pub async fn claim_provisioned(
         &self,
         provider: &IdentityProvider,
@@ -35,6 +37,25 @@ impl AccountAdmin {
         let note = ["identity.add", &account.id, &person.issuer];
         self.commit(change, &Actor::Person(account.clone()), &[note]).await?;
         Ok(Some(account))
+    }
+
+    /// Notes the id of a person in the provider's directory, by which SCIM may name the person. Sign-ins of earlier
+    /// versions did not store it.
+    pub async fn note_object_id(
+        &self,
+        account: &Account,
+        person: &IdentityClaims,
+    ) -> Result<(), AdminError> {
+        let Some(object_id) = &person.object_id else { return Ok(()) };
+        let identities = self.store.identities_of(&account.id).await?;
+        let is_own = |one: &&Identity| one.issuer == person.issuer && one.subject == person.subject;
+        let known = identities.iter().find(is_own).and_then(|one| one.object_id.as_ref());
+        if known == Some(object_id) {
+            return Ok(());
+        }
+        let mut change = self.store.begin_change().await?;
+        change.set_object_id(&person.issuer, &person.subject, object_id).await?;
+        Ok(self.commit_sign_in_step(change).await?)
     }
 
     async fn provisioned_account(

@@ -3,8 +3,10 @@
 
 use canon::Micros;
 use config::IdentityProvider;
-use store::{AccountRole, KeyGrants, ScimToken};
+use http::StatusCode;
+use store::{AccountRole, AuditedChange, KeyGrants, ScimToken};
 
+use super::problem::ScimProblem;
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
 use crate::error::AdminError;
@@ -108,6 +110,21 @@ impl AccountAdmin {
         }
         let note = ["scim.revoke_token", &token.id, &token.identity];
         Ok(self.commit(change, actor, &[note]).await?)
+    }
+
+    /// Begins a change by a provider. A token that was revoked while its request was on the way changes nothing,
+    /// because the revocation is a change too, and changes run one after the other.
+    pub(super) async fn begin_scim_change(
+        &self,
+        client: &ScimClient,
+    ) -> Result<AuditedChange, ScimProblem> {
+        let change = self.store.begin_change().await?;
+        let token = self.store.scim_token(&client.token_id).await?;
+        if token.is_some_and(|token| token.expires.is_none_or(|end| end > self.now())) {
+            return Ok(change);
+        }
+        let why = "this SCIM token was revoked or has expired";
+        Err(ScimProblem::with_status(StatusCode::UNAUTHORIZED, why))
     }
 
     /// Returns the provider that signs in with this token; `None` if the token is wrong, revoked or expired, or if

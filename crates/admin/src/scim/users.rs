@@ -1,30 +1,19 @@
 //! People of an identity provider: create, change, deactivate, delete.
 
 use canon::Micros;
-use config::GroupMapping;
 use store::{
-    Account, AccountRole, AuditedChange, PersonChange, ScimUser, ScimUserCondition, StoreError,
+    Account, AccountRole, AuditedChange, FactorKind, PersonChange, ScimGroup, ScimUser,
+    ScimUserCondition, StoreError,
 };
 
 use super::drafts::ScimUserDraft;
+use super::origin::ScimOrigin;
 use super::problem::{ScimErrorKind, ScimProblem};
 use super::tokens::ScimClient;
 use crate::account_admin::AccountAdmin;
 use crate::error::AdminError;
 use crate::identity_groups::GroupEffects;
-use crate::names::plain_username;
 use crate::rights::is_gateway_admin;
-use crate::signup::{MAX_NAME_ATTEMPTS, numbered_username};
-
-/// Account of a person whom a provider creates.
-enum ScimOrigin {
-    /// There is none yet.
-    New(Account),
-    /// The person was here before, or signed in through the provider.
-    Known(Account),
-    /// There is none yet, and a locked account of another former person has its address.
-    Successor(Account, Account),
-}
 
 impl AccountAdmin {
     /// Returns people of the provider that meet the conditions, and the number of all that do.
@@ -50,14 +39,14 @@ impl AccountAdmin {
     }
 
     /// Creates a person of the provider. A person whom the provider deleted before, or who signed in through it, gets
-    /// the same account again.
+    /// the same account again. It is unlocked only if the provider had locked it.
     pub async fn create_scim_user(
         &self,
         client: &ScimClient,
         draft: &ScimUserDraft,
     ) -> Result<ScimUser, ScimProblem> {
         draft.check()?;
-        let mut change = self.store.begin_change().await?;
+        let mut change = self.begin_scim_change(client).await?;
         self.require_free_name(client, &draft.user_name).await?;
         let email = draft.login_email();
         let origin = self.scim_origin(client, draft, email.as_deref()).await?;
@@ -65,27 +54,28 @@ impl AccountAdmin {
         let mut effects = GroupEffects::default();
         let account = match &origin {
             ScimOrigin::New(account) => account,
-            ScimOrigin::Successor(account, former) => {
+            ScimOrigin::Successor { account, former } => {
                 let (id, name) = (&former.id, &former.username);
                 change.rename_account(id, name, None, self.now()).await?;
                 effects.notes.push(note("account.rename", id, "address given to a successor"));
                 account
             }
-            ScimOrigin::Known(account) => {
+            ScimOrigin::Known { account, was_active } => {
+                let lock = self.lock_change(account, *was_active, draft.active).await?;
                 if account.email != email && !is_gateway_admin(account) {
-                    let (id, name) = (&account.id, &account.username);
-                    change.rename_account(id, name, email.as_deref(), self.now()).await?;
+                    let (address, now) = (email.as_deref(), self.now());
+                    self.set_address(&mut change, account, address, now, &mut effects).await?;
                 }
-                self.set_active(&mut change, account, draft.active, &mut effects).await?;
+                self.set_lock(&mut change, account, lock, &mut effects).await?;
                 account
             }
         };
         match &origin {
-            ScimOrigin::New(_) | ScimOrigin::Successor(..) => {
+            ScimOrigin::New(_) | ScimOrigin::Successor { .. } => {
                 change.add_account_with_terms(account, &terms).await?;
                 effects.notes.push(note("account.create", &account.id, account.role.word()));
             }
-            ScimOrigin::Known(_) => {}
+            ScimOrigin::Known { .. } => {}
         }
         let user = stored_user(client, account, draft, self.now());
         change.put_scim_user(&user, &draft.addresses()).await?;
@@ -96,42 +86,47 @@ impl AccountAdmin {
     }
 
     /// Changes a person of the provider. `edit` gets the person as it is when no other change runs. A person who
-    /// becomes inactive is signed out everywhere and its keys stop; both is reverted by the opposite change.
+    /// becomes inactive is signed out everywhere and its keys stop. The opposite change unlocks the account.
     pub async fn change_scim_user(
         &self,
         client: &ScimClient,
         id: &str,
-        is_read: impl FnOnce(&ScimUser) -> Result<(), ScimProblem>,
+        is_read: impl FnOnce(&ScimUser, &[ScimGroup]) -> Result<(), ScimProblem>,
         edit: impl FnOnce(&mut ScimUserDraft) -> Result<(), ScimProblem>,
     ) -> Result<ScimUser, ScimProblem> {
-        let mut change = self.store.begin_change().await?;
+        let mut change = self.begin_scim_change(client).await?;
         let user = self.scim_user(client, id).await?;
-        is_read(&user)?;
+        is_read(&user, &self.store.scim_groups_of(id).await?)?;
         let before = ScimUserDraft::from(&user);
         let mut draft = before.clone();
         edit(&mut draft)?;
         draft.check()?;
+        let account = self.store.account(id).await?.ok_or(AdminError::NotFound("user"))?;
+        let lock = self.lock_change(&account, Some(before.active), draft.active).await?;
         let differences = draft.differences(&before);
-        if differences.is_empty() {
+        if differences.is_empty() && lock.is_none() {
             return Ok(user);
         }
         if draft.user_name.to_lowercase() != before.user_name.to_lowercase() {
             self.require_free_name(client, &draft.user_name).await?;
         }
-        let account = self.store.account(id).await?.ok_or(AdminError::NotFound("user"))?;
+        if draft.external_id != before.external_id {
+            self.require_own_external_id(client, id, draft.external_id.as_deref()).await?;
+        }
         let (email, now) = (draft.login_email(), later_than(user.changed, self.now()));
         let mut effects = GroupEffects::default();
         // A link to reset the password of an administrator must not go to an address that a token can choose.
         if email != before.login_email() && email != account.email && !is_gateway_admin(&account) {
-            change.rename_account(id, &account.username, email.as_deref(), now).await?;
+            let address = email.as_deref();
+            self.set_address(&mut change, &account, address, now, &mut effects).await?;
         }
-        self.set_active(&mut change, &account, draft.active, &mut effects).await?;
+        self.set_lock(&mut change, &account, lock, &mut effects).await?;
         let changed =
             ScimUser { created: user.created, ..stored_user(client, &account, &draft, now) };
         change.put_scim_user(&changed, &draft.addresses()).await?;
         effects.notes.push(note("scim.change_user", id, &differences.join(", ")));
         self.commit_effects(change, &client.actor(), effects).await?;
-        if draft.active != before.active {
+        if lock.is_some() {
             self.reload_keys_of(id).await?;
         }
         self.scim_user(client, id).await
@@ -143,28 +138,31 @@ impl AccountAdmin {
         &self,
         client: &ScimClient,
         id: &str,
-        is_read: impl FnOnce(&ScimUser) -> Result<(), ScimProblem>,
+        is_read: impl FnOnce(&ScimUser, &[ScimGroup]) -> Result<(), ScimProblem>,
     ) -> Result<(), ScimProblem> {
-        let mut change = self.store.begin_change().await?;
+        let mut change = self.begin_scim_change(client).await?;
         let user = self.scim_user(client, id).await?;
-        is_read(&user)?;
+        is_read(&user, &self.store.scim_groups_of(id).await?)?;
         let account = self.store.account(id).await?.ok_or(AdminError::NotFound("user"))?;
         let mut effects = GroupEffects::default();
-        let is_grouped = !self.store.scim_groups_of(id).await?.is_empty();
+        let lock = self.lock_change(&account, None, false).await?;
+        // Its rights may come from groups that a sign-in named.
         let plan = match &client.provider.groups {
-            Some(mapping) if is_grouped => {
+            Some(mapping) => {
                 let mapped = self.mapped_teams(&client.provider, mapping).await?;
                 let standing = self.store.scim_standings(&[id.to_owned()]).await?.pop();
                 let seats = standing.map(|standing| standing.seats).unwrap_or_default();
                 Some(self.plan_groups(&mapped, &[], account.clone(), &seats).await?)
             }
-            Some(_) | None => None,
+            None => None,
         };
-        self.set_active(&mut change, &account, false, &mut effects).await?;
+        self.set_lock(&mut change, &account, lock, &mut effects).await?;
         if let Some(plan) = &plan {
             self.write_groups(&mut change, &client.provider, plan, &mut effects).await?;
         }
-        change.delete_scim_user(id, later_than(user.changed, self.now())).await?;
+        // The lock of an operator stays when the person comes back.
+        let active = user.active && account.disabled;
+        change.delete_scim_user(id, active, later_than(user.changed, self.now())).await?;
         effects.notes.push(note("scim.delete_user", id, client.identity()));
         self.commit_effects(change, &client.actor(), effects).await?;
         Ok(self.reload_keys_of(id).await?)
@@ -180,89 +178,63 @@ impl AccountAdmin {
         Ok(())
     }
 
-    /// Finds the account of a person whom the provider creates.
-    async fn scim_origin(
+    /// Returns the lock that an account gets from the state of its person: locked if the person is inactive, unlocked
+    /// if the provider makes an inactive person active. So the lock of an operator stays when a provider repeats that
+    /// the person is active. Refuses to lock the only owner who can sign in. Nothing is written.
+    async fn lock_change(
         &self,
-        client: &ScimClient,
-        draft: &ScimUserDraft,
-        email: Option<&str>,
-    ) -> Result<ScimOrigin, ScimProblem> {
-        let (identity, external_id) = (client.identity(), draft.external_id.as_deref());
-        let former = self.store.former_scim_user(identity, &draft.user_name, external_id).await?;
-        if let Some(id) = former
-            && let Some(account) = self.store.account(&id).await?
-        {
-            return Ok(ScimOrigin::Known(account));
+        account: &Account,
+        was_active: Option<bool>,
+        is_active: bool,
+    ) -> Result<Option<AccountLock>, ScimProblem> {
+        if is_active {
+            let is_unlocked = account.disabled && was_active == Some(false);
+            return Ok(is_unlocked.then_some(AccountLock::Unlocked));
         }
-        let holder = match email {
-            Some(email) => self.store.account_by_login(email).await?,
-            None => None,
-        };
-        let Some(holder) = holder else {
-            return Ok(ScimOrigin::New(self.provisioned(client, draft, email).await?));
-        };
-        if self.store.was_scim_user(identity, &holder.id).await? {
-            let account = self.provisioned(client, draft, email).await?;
-            return Ok(ScimOrigin::Successor(account, holder));
+        if account.disabled {
+            return Ok(None);
         }
-        let identities = self.store.identities_of(&holder.id).await?;
-        let signed_in = identities.iter().any(|one| one.issuer == client.provider.issuer);
-        if signed_in && self.store.scim_manager(&holder.id).await?.is_none() {
-            return Ok(ScimOrigin::Known(holder));
+        if account.role == AccountRole::Owner && !self.has_other_owner(&account.id).await? {
+            return Err(ScimProblem::last_owner());
         }
-        let why = format!(
-            "`emails`: another account has this address. If it is the same person, let the person sign in with \
-             the identity provider `{identity}` once, or link it in the console under “Your account”, and retry"
-        );
-        Err(ScimProblem::new(ScimErrorKind::Uniqueness, why))
+        Ok(Some(AccountLock::Locked))
     }
 
-    /// Returns an account for a person that has none, under a free username.
-    async fn provisioned(
-        &self,
-        client: &ScimClient,
-        draft: &ScimUserDraft,
-        email: Option<&str>,
-    ) -> Result<Account, ScimProblem> {
-        let base = plain_username(&draft.user_name);
-        for attempt in 0..MAX_NAME_ATTEMPTS {
-            let username = numbered_username(&base, attempt)?;
-            if self.store.owner_by_name(&username).await?.is_some() {
+    /// Returns true if another owner can sign in. The owner of a first start has no way to do so until somebody uses
+    /// the set-up token.
+    pub(crate) async fn has_other_owner(&self, account_id: &str) -> Result<bool, StoreError> {
+        for other in self.store.accounts().await? {
+            if other.role != AccountRole::Owner || other.disabled || other.id == account_id {
                 continue;
             }
-            let role = self.provisioned_role(client).await?;
-            let mut account = self.new_account(username, email.map(str::to_owned), role, None);
-            account.disabled = !draft.active;
-            return Ok(account);
+            if other.password_hash.is_some()
+                || !self.store.identities_of(&other.id).await?.is_empty()
+            {
+                return Ok(true);
+            }
+            let factors = self.store.factors_of(&other.id).await?;
+            if factors.iter().any(|factor| factor.kind == FactorKind::Passkey) {
+                return Ok(true);
+            }
         }
-        let why = format!("no free username after {MAX_NAME_ATTEMPTS} attempts");
-        Err(AdminError::Internal(why).into())
-    }
-
-    /// Role of a person in no group.
-    async fn provisioned_role(&self, client: &ScimClient) -> Result<AccountRole, StoreError> {
-        let mapping = client.provider.groups.as_ref();
-        match client.provider.default_role {
-            Some(role) => Ok(role),
-            None if mapping.is_some_and(GroupMapping::gives_roles) => Ok(AccountRole::Viewer),
-            None => self.sign_up_default_role().await,
-        }
+        Ok(false)
     }
 
     /// Locks or unlocks an account, unless it is the only owner.
-    async fn set_active(
+    async fn set_lock(
         &self,
         change: &mut AuditedChange,
         account: &Account,
-        is_active: bool,
+        lock: Option<AccountLock>,
         effects: &mut GroupEffects,
     ) -> Result<(), ScimProblem> {
-        if account.disabled != is_active {
-            return Ok(());
-        }
-        match change.change_person(&account.id, None, Some(!is_active), self.now()).await? {
+        let (disabled, action) = match lock {
+            Some(AccountLock::Locked) => (true, "account.disable"),
+            Some(AccountLock::Unlocked) => (false, "account.enable"),
+            None => return Ok(()),
+        };
+        match change.change_person(&account.id, None, Some(disabled), self.now()).await? {
             PersonChange::Done => {
-                let action = if is_active { "account.enable" } else { "account.disable" };
                 effects.notes.push(note(action, &account.id, ""));
                 Ok(())
             }
@@ -270,6 +242,27 @@ impl AccountAdmin {
             PersonChange::LastOwner => Err(ScimProblem::last_owner()),
         }
     }
+
+    /// Changes the address of an account.
+    async fn set_address(
+        &self,
+        change: &mut AuditedChange,
+        account: &Account,
+        email: Option<&str>,
+        now: Micros,
+        effects: &mut GroupEffects,
+    ) -> Result<(), ScimProblem> {
+        change.rename_account(&account.id, &account.username, email, now).await?;
+        effects.notes.push(note("account.email", &account.id, "given by the provider"));
+        Ok(())
+    }
+}
+
+/// New lock of an account.
+#[derive(Clone, Copy)]
+enum AccountLock {
+    Locked,
+    Unlocked,
 }
 
 /// Returns a line of the audit log.
@@ -295,7 +288,8 @@ fn stored_user(
         external_id: draft.external_id.clone(),
         display_name: draft.display_name.clone(),
         profile: draft.profile(),
-        disabled: !draft.active,
+        active: draft.active,
+        disabled: account.disabled,
         created: now,
         changed: now,
     }

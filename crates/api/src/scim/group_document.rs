@@ -34,13 +34,14 @@ pub(crate) fn read_group(body: &Value) -> Result<ScimGroupDraft, ScimProblem> {
 fn read_members(value: &Value) -> Result<BTreeSet<String>, ScimProblem> {
     let list = elements(value);
     if list.len() > MAX_GROUP_MEMBERS {
-        let why = format!(
-            "`members`: a group may have {MAX_GROUP_MEMBERS} members, and {} were sent",
-            list.len()
-        );
-        return Err(ScimProblem::new(ScimErrorKind::TooMany, why));
+        return Err(too_many_members(list.len()));
     }
     list.iter().map(read_member).collect()
+}
+
+fn too_many_members(count: usize) -> ScimProblem {
+    let why = format!("`members`: a group may have {MAX_GROUP_MEMBERS} members, not {count}");
+    ScimProblem::new(ScimErrorKind::TooMany, why)
 }
 
 fn read_member(value: &Value) -> Result<String, ScimProblem> {
@@ -64,17 +65,20 @@ fn read_member(value: &Value) -> Result<String, ScimProblem> {
     }
 }
 
-/// Applies the operations of a PATCH.
+/// Applies the operations of a PATCH. Returns the members that it adds, those that the group has already too.
 pub(crate) fn patch_group(
     draft: &mut ScimGroupDraft,
     id: &str,
     steps: &[PatchStep],
-) -> Result<(), ScimProblem> {
-    steps.iter().try_for_each(|step| patch_attribute(draft, id, step))
+) -> Result<BTreeSet<String>, ScimProblem> {
+    let mut named = BTreeSet::new();
+    steps.iter().try_for_each(|step| patch_attribute(draft, &mut named, id, step))?;
+    Ok(named)
 }
 
 fn patch_attribute(
     draft: &mut ScimGroupDraft,
+    named: &mut BTreeSet<String>,
     id: &str,
     step: &PatchStep,
 ) -> Result<(), ScimProblem> {
@@ -90,7 +94,7 @@ fn patch_attribute(
             None => return Err(ScimProblem::invalid_value("displayName", "is required")),
         },
         "externalid" if is_simple => draft.external_id = text("externalId")?,
-        "members" => patch_members(draft, *verb, path, value.as_ref())?,
+        "members" => patch_members(draft, named, *verb, path, value.as_ref())?,
         "id" => require_own_id(step, id)?,
         "meta" => return Err(read_only(path)),
         _ => return unknown_attribute(step),
@@ -100,6 +104,7 @@ fn patch_attribute(
 
 fn patch_members(
     draft: &mut ScimGroupDraft,
+    named: &mut BTreeSet<String>,
     verb: PatchVerb,
     path: &AttributePath,
     value: Option<&Value>,
@@ -127,8 +132,18 @@ fn patch_members(
                 draft.members.remove(&id);
             }
         }
-        (None, PatchVerb::Replace, Some(value)) => draft.members = read_members(value)?,
-        (None, PatchVerb::Add, Some(value)) => draft.members.extend(read_members(value)?),
+        (None, PatchVerb::Replace, Some(value)) => {
+            draft.members = read_members(value)?;
+            named.extend(draft.members.iter().cloned());
+        }
+        (None, PatchVerb::Add, Some(value)) => {
+            let added = read_members(value)?;
+            named.extend(added.iter().cloned());
+            draft.members.extend(added);
+            if draft.members.len() > MAX_GROUP_MEMBERS {
+                return Err(too_many_members(draft.members.len()));
+            }
+        }
         (None, PatchVerb::Add | PatchVerb::Replace, None) => {
             return Err(ScimProblem::invalid_value("members", "is missing"));
         }

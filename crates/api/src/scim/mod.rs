@@ -18,7 +18,7 @@ use axum::extract::ConnectInfo;
 use axum::response::{IntoResponse as _, Response};
 use canon::{ApiError, ErrorKind, RESERVED_NAME, has_reserved_name};
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_MATCH,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_MATCH,
     IF_NONE_MATCH, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -57,6 +57,31 @@ pub(super) async fn serve(
         Err(refused) => Err(refused),
     };
     Ok(answered.unwrap_or_else(|problem| error_response(&problem)))
+}
+
+/// Returns true for this service and everything below it.
+pub(crate) fn is_address(path: &str) -> bool {
+    path.starts_with(PATH_PREFIX) || PATH_PREFIX.strip_suffix('/') == Some(path)
+}
+
+/// Answer to a method that no resource has.
+pub(crate) fn wrong_method(method: &Method, allowed: HeaderValue) -> Response {
+    let why = format!("{method} is not allowed here");
+    let problem = ScimProblem::with_status(StatusCode::METHOD_NOT_ALLOWED, why);
+    let mut response = error_response(&problem);
+    response.headers_mut().insert(ALLOW, allowed);
+    response
+}
+
+/// Answer at an address of no resource.
+pub(crate) fn nothing_here() -> Response {
+    error_response(&no_resource())
+}
+
+fn no_resource() -> ScimProblem {
+    let why = "there is nothing here but Users, Groups, Schemas, ResourceTypes and ServiceProviderConfig below \
+               /scim/v2/";
+    ScimProblem::with_status(StatusCode::NOT_FOUND, why)
 }
 
 /// Answer to a network that asks too often.
@@ -134,7 +159,12 @@ impl ScimRequest {
         let path = parts.uri.path().strip_prefix(PATH_PREFIX).unwrap_or_default();
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
         let has_body = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
-        let body = if has_body { Some(read_body(&parts.headers, body).await?) } else { None };
+        let (mut provider, mut parsed) = (provider, None);
+        if has_body {
+            parsed = Some(read_body(&parts.headers, body).await?);
+            // A body may be slow, and the token revoked meanwhile.
+            provider = sign_in(state, &parts.headers, client).await?;
+        }
         let origin = RequestOrigin::new(client.map(|client| client.ip()), &parts.headers);
         let request = Self {
             state: Arc::clone(state),
@@ -143,7 +173,7 @@ impl ScimRequest {
             path: path.split('/').map(percent_decode).collect(),
             query: query_pairs(parts.uri.query().unwrap_or_default()),
             headers: parts.headers,
-            body,
+            body: parsed,
             base: format!("{}/scim/v2", state.config().public_url),
         };
         Ok((request, origin))
@@ -183,11 +213,7 @@ impl ScimRequest {
                 let why = format!("{} is not allowed here", self.method);
                 Err(ScimProblem::with_status(StatusCode::METHOD_NOT_ALLOWED, why))
             }
-            _ => {
-                let why = "there is nothing here but Users, Groups, Schemas, ResourceTypes and \
-                           ServiceProviderConfig below /scim/v2/";
-                Err(ScimProblem::with_status(StatusCode::NOT_FOUND, why))
-            }
+            _ => Err(no_resource()),
         }
     }
 
@@ -284,7 +310,8 @@ impl ScimRequest {
         user: &ScimUser,
         choice: &AttributeChoice,
     ) -> Result<Value, ScimProblem> {
-        let groups = if choice.wants("groups") {
+        // The version depends on the groups.
+        let groups = if choice.wants("groups") || choice.wants("meta") {
             self.state.store.scim_groups_of(&user.account_id).await?
         } else {
             Vec::new()
@@ -297,11 +324,12 @@ impl ScimRequest {
         status: StatusCode,
         user: &ScimUser,
     ) -> Result<Response, ScimProblem> {
-        let (choice, version) = (self.choice(), view::user_version(user));
+        let groups = self.state.store.scim_groups_of(&user.account_id).await?;
+        let (choice, version) = (self.choice(), view::user_version(user, &groups));
         if self.is_unchanged(&version) {
             return Ok(unchanged_response(&version));
         }
-        let body = choice.apply(self.user_view(user, &choice).await?);
+        let body = choice.apply(view::user_view(&self.base, user, &groups));
         let location = format!("{}/Users/{}", self.base, user.account_id);
         Ok(resource_response(status, &body, &location, &version))
     }
@@ -325,11 +353,15 @@ impl ScimRequest {
 
     async fn change_user(&self, id: &str) -> Result<Response, ScimProblem> {
         let accounts = &self.state.admin.accounts;
-        let is_read = |user: &ScimUser| self.require_version(&view::user_version(user));
+        let is_read = |user: &ScimUser, groups: &[ScimGroup]| {
+            self.require_version(&view::user_version(user, groups))
+        };
         let user = if self.method == Method::PUT {
-            let body = self.body();
+            let whole = user_document::read_user(self.body(), true)?;
+            let sets_active = user_document::sets_attribute(self.body(), "active");
             let edit = |draft: &mut admin::ScimUserDraft| -> Result<(), ScimProblem> {
-                *draft = user_document::read_user(body, draft.active)?;
+                let active = if sets_active { whole.active } else { draft.active };
+                *draft = admin::ScimUserDraft { active, ..whole };
                 Ok(())
             };
             accounts.change_scim_user(&self.client, id, is_read, edit).await?
@@ -343,7 +375,9 @@ impl ScimRequest {
     }
 
     async fn delete_user(&self, id: &str) -> Result<Response, ScimProblem> {
-        let is_read = |user: &ScimUser| self.require_version(&view::user_version(user));
+        let is_read = |user: &ScimUser, groups: &[ScimGroup]| {
+            self.require_version(&view::user_version(user, groups))
+        };
         self.state.admin.accounts.delete_scim_user(&self.client, id, is_read).await?;
         Ok(StatusCode::NO_CONTENT.into_response())
     }
@@ -409,9 +443,10 @@ impl ScimRequest {
         let is_read = |group: &ScimGroup| self.require_version(&view::group_version(group));
         if self.method == Method::PUT {
             let whole = group_document::read_group(self.body())?;
-            let edit = |draft: &mut admin::ScimGroupDraft| -> Result<(), ScimProblem> {
+            let edit = |draft: &mut admin::ScimGroupDraft| {
+                let named = whole.members.clone();
                 *draft = whole;
-                Ok(())
+                Ok(named)
             };
             let group = accounts.change_scim_group(&self.client, id, is_read, edit).await?;
             return self.group_response(StatusCode::OK, &group).await;

@@ -2,7 +2,7 @@
 
 use admin::{ScimErrorKind, ScimGroupDraft, ScimUserDraft};
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use store::{ScimGroupCondition, ScimUserCondition};
 
 use super::filter::ScimFilter;
@@ -60,6 +60,12 @@ fn people_are_changed_as_identity_providers_do_it() {
         { "op": "remove", "path": "emails[value eq \"ANNA@example.com\"]" },
         { "op": "replace", "path": "externalId", "value": null },
     ]);
+    // An empty list names no address.
+    let none = json!([{ "op": "remove", "path": "emails", "value": [] }]);
+    assert_eq!(patched(&none).unwrap(), anna());
+    let named =
+        json!([{ "op": "remove", "path": "emails", "value": [{ "value": "ANNA@example.com" }] }]);
+    assert!(patched(&named).unwrap().emails.is_empty());
     let draft = patched(&removed).unwrap();
     let bare = ScimUserDraft { user_name: "anna@example.com".into(), ..ScimUserDraft::default() };
     assert_eq!(draft, bare);
@@ -67,9 +73,28 @@ fn people_are_changed_as_identity_providers_do_it() {
 
 #[test]
 fn wrong_operations_are_refused_with_their_reason() {
-    use ScimErrorKind::{InvalidPath, InvalidSyntax, InvalidValue, Mutability, NoTarget, TooMany};
+    use ScimErrorKind::{
+        InvalidFilter, InvalidPath, InvalidSyntax, InvalidValue, Mutability, NoTarget, TooMany,
+    };
     let many: Vec<Value> = (0..3_000).map(|_| json!({ "op": "remove", "path": "title" })).collect();
+    let names: Map<String, Value> =
+        (0..3_000).map(|n| (format!("emails[type eq \"{n}\"].value"), json!("a@b.de"))).collect();
+    let emails: Vec<Value> = (0..21).map(|n| json!({ "value": format!("{n}@b.de") })).collect();
+    let add_each: Vec<Value> = emails
+        .iter()
+        .map(|email| json!({ "op": "add", "path": "emails", "value": email }))
+        .collect();
+    let mut add_and_drop = add_each.clone();
+    add_and_drop.push(json!({ "op": "remove", "path": "emails" }));
+    let joined = vec!["value eq \"x\""; 9].join(" and ");
     for (operations, kind) in [
+        (json!([{ "op": "replace", "value": names }]), TooMany),
+        (json!([{ "op": "add", "path": "emails", "value": emails }]), TooMany),
+        (json!([{ "op": "replace", "path": "emails", "value": emails }]), TooMany),
+        (json!([{ "op": "remove", "path": "emails", "value": emails }]), TooMany),
+        // Work stays bounded although the last operation would leave few.
+        (json!(add_and_drop), TooMany),
+        (json!([{ "op": "remove", "path": format!("emails[{joined}]") }]), InvalidFilter),
         (json!([]), InvalidSyntax),
         (json!({}), InvalidSyntax),
         (json!([1]), InvalidSyntax),
@@ -126,6 +151,12 @@ fn members_are_added_and_removed() {
     }
     use ScimErrorKind::{InvalidFilter, InvalidPath, InvalidValue, Mutability, TooMany};
     let crowd: Vec<Value> = (0..100_000).map(|n| json!({ "value": n.to_string() })).collect();
+    let joined = vec!["value eq \"x\""; 9].join(" and ");
+    let mut growing: Vec<Value> = crowd
+        .chunks(9_000)
+        .map(|part| json!({ "op": "add", "path": "members", "value": part }))
+        .collect();
+    growing.push(json!({ "op": "remove", "path": "members" }));
     for (operations, kind) in [
         (
             json!([{ "op": "add", "path": "members", "value": [{ "value": "g", "type": "Group" }] }]),
@@ -136,6 +167,8 @@ fn members_are_added_and_removed() {
         (json!([{ "op": "replace", "path": "members[value eq \"a\"]", "value": "x" }]), Mutability),
         (json!([{ "op": "replace", "path": "members.display", "value": "x" }]), Mutability),
         (json!([{ "op": "remove", "path": "members[display sw \"a\"]" }]), InvalidFilter),
+        (json!([{ "op": "remove", "path": format!("members[{joined}]") }]), InvalidFilter),
+        (json!(growing), TooMany),
         (json!([{ "op": "remove", "path": "displayName" }]), InvalidValue),
         (json!([{ "op": "replace", "path": "owner", "value": "x" }]), InvalidPath),
     ] {
@@ -172,6 +205,17 @@ fn filters_become_conditions() {
         "userName pr",
     ] {
         assert_eq!(of(text).unwrap_err().kind, Some(ScimErrorKind::InvalidFilter), "{text}");
+    }
+    let eight = vec!["emails eq \"\""; 8].join(" and ");
+    assert_eq!(of(&eight).unwrap().len(), 8);
+    for too_many in [
+        format!("{eight} and active eq true"),
+        format!("emails[{eight} and active eq true]"),
+        format!("({eight}) and (active eq true)"),
+    ] {
+        let error = ScimFilter::parse(&too_many).unwrap_err();
+        assert_eq!(error.kind, Some(ScimErrorKind::InvalidFilter), "{too_many}");
+        assert!(error.detail.contains("joins 9 conditions"), "{}", error.detail);
     }
     let group = ScimFilter::parse("id eq \"x\" and members[value eq \"y\"]").unwrap();
     let conditions = [ScimGroupCondition::Id("x".into()), ScimGroupCondition::Member("y".into())];

@@ -1,6 +1,6 @@
 //! A person as JSON: read from a whole document or changed by operations, and searched by filters.
 
-use admin::{ScimEmail, ScimErrorKind, ScimPersonName, ScimProblem, ScimUserDraft};
+use admin::{MAX_EMAILS, ScimEmail, ScimErrorKind, ScimPersonName, ScimProblem, ScimUserDraft};
 use serde_json::{Map, Value};
 use store::ScimUserCondition;
 
@@ -32,6 +32,12 @@ const UNKEPT_NAMES: [&str; 3] = ["middlename", "honorificprefix", "honorificsuff
 /// Attributes that only the gateway sets.
 const READ_ONLY: [&str; 2] = ["meta", "groups"];
 
+/// Returns true if a document has a value of that name.
+pub(crate) fn sets_attribute(body: &Value, name: &str) -> bool {
+    let found = body.as_object().and_then(|body| member(body, name));
+    found.is_some_and(|value| !value.is_null())
+}
+
 /// Reads a whole person. Without `active`, `is_active` stays.
 pub(crate) fn read_user(body: &Value, is_active: bool) -> Result<ScimUserDraft, ScimProblem> {
     let wrong = |why: &str| ScimProblem::new(ScimErrorKind::InvalidSyntax, why);
@@ -46,11 +52,7 @@ pub(crate) fn read_user(body: &Value, is_active: bool) -> Result<ScimUserDraft, 
             "displayname" if is_set => draft.display_name = Some(text_value("displayName", value)?),
             "active" if is_set => draft.active = bool_value("active", value)?,
             "name" if is_set => merge_name(&mut draft.name, value)?,
-            "emails" if is_set => {
-                for email in elements(value) {
-                    put_email(&mut draft.emails, read_email(email)?);
-                }
-            }
+            "emails" if is_set => put_emails(&mut draft.emails, read_emails(value)?)?,
             // Unknown attributes are left out of the answer, which tells the provider (RFC 7644, section 3.3).
             _ => {}
         }
@@ -192,6 +194,20 @@ fn merge_name(name: &mut ScimPersonName, value: &Value) -> Result<(), ScimProble
     Ok(())
 }
 
+/// Reads addresses. A longer list than a person may have is refused before each is compared with the others.
+fn read_emails(value: &Value) -> Result<Vec<ScimEmail>, ScimProblem> {
+    let list = elements(value);
+    if list.len() > MAX_EMAILS {
+        return Err(too_many_emails(list.len()));
+    }
+    list.iter().map(read_email).collect()
+}
+
+fn too_many_emails(count: usize) -> ScimProblem {
+    let why = format!("`emails`: a person may have {MAX_EMAILS} addresses, not {count}");
+    ScimProblem::new(ScimErrorKind::TooMany, why)
+}
+
 fn read_email(value: &Value) -> Result<ScimEmail, ScimProblem> {
     let mut email = ScimEmail::default();
     match value {
@@ -217,26 +233,33 @@ fn set_email(email: &mut ScimEmail, fields: &Map<String, Value>) -> Result<(), S
     Ok(())
 }
 
+fn put_emails(emails: &mut Vec<ScimEmail>, added: Vec<ScimEmail>) -> Result<(), ScimProblem> {
+    added.into_iter().try_for_each(|email| put_email(emails, email))
+}
+
 /// Adds an address, or replaces the same one. A new primary address takes the place of the other.
-fn put_email(emails: &mut Vec<ScimEmail>, email: ScimEmail) {
+fn put_email(emails: &mut Vec<ScimEmail>, email: ScimEmail) -> Result<(), ScimProblem> {
     if email.is_primary {
         emails.iter_mut().for_each(|one| one.is_primary = false);
     }
     let is_same = |one: &&mut ScimEmail| {
         one.value.eq_ignore_ascii_case(&email.value) && same_kind(one, &email)
     };
+    let count = emails.len();
     match emails.iter_mut().find(is_same) {
         Some(one) => {
             let is_primary = one.is_primary || email.is_primary;
             *one = ScimEmail { is_primary, ..email };
         }
+        None if count >= MAX_EMAILS => return Err(too_many_emails(count + 1)),
         None => emails.push(email),
     }
+    Ok(())
 }
 
 fn same_kind(one: &ScimEmail, other: &ScimEmail) -> bool {
-    let kind = |email: &ScimEmail| email.kind.as_deref().unwrap_or_default().to_ascii_lowercase();
-    kind(one) == kind(other)
+    let (one, other) = (one.kind.as_deref(), other.kind.as_deref());
+    one.unwrap_or_default().eq_ignore_ascii_case(other.unwrap_or_default())
 }
 
 fn patch_emails(
@@ -256,14 +279,11 @@ fn patch_emails(
     let sub = path.sub_attribute.as_deref().map(str::to_ascii_lowercase);
     match (verb, sub.as_deref(), value) {
         (PatchVerb::Remove, None | Some("value"), value) => {
-            // Some providers name the elements to remove in the value.
-            let named: Vec<ScimEmail> = match value {
-                Some(value) => elements(value).iter().map(read_email).collect::<Result<_, _>>()?,
-                None => Vec::new(),
-            };
+            // Some providers name the elements to remove in the value. An empty list names none.
+            let named = value.map(read_emails).transpose()?;
             let is_named = |email: &ScimEmail| {
-                named.is_empty()
-                    || named.iter().any(|one| one.value.eq_ignore_ascii_case(&email.value))
+                let is_same = |one: &ScimEmail| one.value.eq_ignore_ascii_case(&email.value);
+                named.as_ref().is_none_or(|named| named.iter().any(is_same))
             };
             let mut fitting = fitting.into_iter();
             emails.retain(|email| !(fitting.next().unwrap_or(false) && is_named(email)));
@@ -271,16 +291,10 @@ fn patch_emails(
         }
         (PatchVerb::Replace, None, Some(value)) if path.elements.is_none() => {
             emails.clear();
-            for email in elements(value) {
-                put_email(emails, read_email(email)?);
-            }
-            Ok(())
+            put_emails(emails, read_emails(value)?)
         }
         (PatchVerb::Add, None, Some(value)) if path.elements.is_none() => {
-            for email in elements(value) {
-                put_email(emails, read_email(email)?);
-            }
-            Ok(())
+            put_emails(emails, read_emails(value)?)
         }
         (_, sub, value) => {
             let mut fields = Map::new();
@@ -349,8 +363,7 @@ fn set_fitting(
         let why = format!("no address fits `{path}`");
         return Err(ScimProblem::new(ScimErrorKind::NoTarget, why));
     }
-    put_email(emails, email);
-    Ok(())
+    put_email(emails, email)
 }
 
 /// Returns the type that a filter asks for.

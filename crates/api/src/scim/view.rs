@@ -92,9 +92,11 @@ fn plain_name(name: &str) -> String {
     }
 }
 
-/// Version of a person, which changes with everything that the provider can change.
-pub(crate) fn user_version(user: &ScimUser) -> String {
-    format!("W/{}", version_of(&(&user.account_id, user.changed.get(), user.disabled)))
+/// Version of a person, which changes with everything that an answer shows: the groups too.
+pub(crate) fn user_version(user: &ScimUser, groups: &[ScimGroup]) -> String {
+    let groups: Vec<(&str, &str)> =
+        groups.iter().map(|group| (group.id.as_str(), group.display_name.as_str())).collect();
+    format!("W/{}", version_of(&(&user.account_id, user.changed.get(), user.disabled, groups)))
 }
 
 /// Version of a group, which changes with its members too.
@@ -123,8 +125,9 @@ pub(crate) fn user_view(base: &str, user: &ScimUser, groups: &[ScimGroup]) -> Va
     put("name", json!(draft.name));
     put("displayName", json!(draft.display_name));
     put("emails", json!(draft.emails));
-    put("active", json!(draft.active));
-    let groups: Vec<Value> = groups
+    // An account that an operator has locked is not active, whatever the provider said.
+    put("active", json!(!user.disabled));
+    let shown: Vec<Value> = groups
         .iter()
         .map(|group| {
             json!({
@@ -135,7 +138,7 @@ pub(crate) fn user_view(base: &str, user: &ScimUser, groups: &[ScimGroup]) -> Va
             })
         })
         .collect();
-    put("groups", json!(groups));
+    put("groups", json!(shown));
     put(
         "meta",
         json!({
@@ -143,7 +146,7 @@ pub(crate) fn user_view(base: &str, user: &ScimUser, groups: &[ScimGroup]) -> Va
             "created": rfc3339(user.created),
             "lastModified": rfc3339(user.changed),
             "location": format!("{base}/Users/{}", user.account_id),
-            "version": user_version(user),
+            "version": user_version(user, groups),
         }),
     );
     Value::Object(view)

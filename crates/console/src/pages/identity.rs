@@ -62,7 +62,10 @@ async fn finish(
     }
     let known = state.store.account_by_identity(&person.issuer, &person.subject).await?;
     let known = match known {
-        Some(account) => Some(account),
+        Some(account) => {
+            state.host.accounts().note_object_id(&account, &person).await?;
+            Some(account)
+        }
         None => state.host.accounts().claim_provisioned(&provider, &person).await?,
     };
     if let Some(account) = known {

@@ -68,6 +68,7 @@ async fn an_identity_provider_counts_unless_the_account_has_a_password() {
         subject: "1".to_owned(),
         account_id: anna.id.clone(),
         label: "anna".to_owned(),
+        object_id: None,
         created: START,
     };
     gateway.store.add_identity(&identity).await.unwrap();

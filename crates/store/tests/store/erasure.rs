@@ -57,6 +57,7 @@ async fn furnish(store: &Store, word: &str) -> (Account, KeyRecord) {
         subject: format!("subject {word}"),
         account_id: account.id.clone(),
         label: word.to_owned(),
+        object_id: Some(format!("object {word}")),
         created: NOW,
     };
     store.add_identity(&identity).await.unwrap();

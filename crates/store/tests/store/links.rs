@@ -135,6 +135,7 @@ fn identity(account: &Account, issuer: &str, subject: &str) -> Identity {
         subject: subject.to_owned(),
         account_id: account.id.clone(),
         label: "anna@example.com".to_owned(),
+        object_id: None,
         created: Micros::new(1),
     }
 }
@@ -153,6 +154,22 @@ async fn an_identity_belongs_to_one_account(database: Arc<TestDatabase>) {
     let other = store.account_by_identity("https://b.example", "7").await.unwrap();
     assert_eq!(other.unwrap().id, bert.id);
     assert_eq!(store.identities_of(&anna.id).await.unwrap(), [one]);
+    // Both the subject and the id in the directory find the account, the subject first.
+    let by_id = async |issuer: &str, id: &str| {
+        let found = store.account_by_provider_id(issuer, id).await.unwrap();
+        found.map(|account| account.username)
+    };
+    let directory =
+        Identity { object_id: Some("o".to_owned()), ..identity(&bert, "https://a.example", "8") };
+    store.add_identity(&directory).await.unwrap();
+    assert_eq!(by_id("https://a.example", "7").await.as_deref(), Some("anna"));
+    assert_eq!(by_id("https://a.example", "o").await.as_deref(), Some("bert"));
+    assert_eq!(by_id("https://b.example", "o").await, None);
+    let mut change = store.begin_change().await.unwrap();
+    change.set_object_id("https://a.example", "8", "7").await.unwrap();
+    change.commit_unaudited().await.unwrap();
+    assert_eq!(by_id("https://a.example", "7").await.as_deref(), Some("anna"));
+    assert_eq!(by_id("https://a.example", "o").await, None);
     assert!(!store.drop_identity(&bert.id, "https://a.example", "7").await.unwrap());
     assert!(store.drop_identity(&anna.id, "https://a.example", "7").await.unwrap());
     store.close().await;

@@ -49,6 +49,7 @@ async fn person(store: &Store, identity: &str, name: &str) -> ScimUser {
         external_id: Some(format!("ext-{name}")),
         display_name: Some(format!("The {name}")),
         profile: "{}".to_owned(),
+        active: true,
         disabled: false,
         created: Micros::new(10),
         changed: Micros::new(10),
@@ -129,6 +130,7 @@ async fn a_name_is_unique_for_its_provider_without_regard_to_case(database: Arc<
                 external_id: None,
                 display_name: None,
                 profile: "{}".to_owned(),
+                active: true,
                 disabled: false,
                 created: Micros::new(1),
                 changed: Micros::new(1),
@@ -146,13 +148,14 @@ async fn a_deleted_person_is_hidden_and_comes_back(database: Arc<TestDatabase>) 
     let store = database.open().await;
     let anna = person(&store, "corp", "anna").await;
     let mut change = store.begin_change().await.unwrap();
-    assert!(change.delete_scim_user(&anna.account_id, Micros::new(30)).await.unwrap());
-    assert!(!change.delete_scim_user(&anna.account_id, Micros::new(31)).await.unwrap());
+    let id = &anna.account_id;
+    assert!(change.delete_scim_user(id, false, Micros::new(30)).await.unwrap());
+    assert!(!change.delete_scim_user(id, true, Micros::new(31)).await.unwrap());
     change.commit(&[LINE]).await.unwrap();
     assert_eq!(found(&store, &[]).await, Vec::<String>::new());
     assert_eq!(store.scim_manager(&anna.account_id).await.unwrap(), None);
-    assert!(store.was_scim_user("corp", &anna.account_id).await.unwrap());
-    assert!(!store.was_scim_user("other", &anna.account_id).await.unwrap());
+    let state = async |identity| store.former_scim_state(identity, &anna.account_id).await.unwrap();
+    assert_eq!((state("corp").await, state("other").await), (Some(false), None));
     let name = "ANNA@example.com";
     for (identity, name, external_id, known) in [
         ("corp", name, Some("ext-anna"), true),
@@ -163,10 +166,15 @@ async fn a_deleted_person_is_hidden_and_comes_back(database: Arc<TestDatabase>) 
         ("other", name, None, false),
     ] {
         let former = store.former_scim_user(identity, name, external_id).await.unwrap();
-        assert_eq!(former.is_some(), known, "{identity} {name} {external_id:?}");
+        let expected = known.then(|| (anna.account_id.clone(), anna.external_id.clone()));
+        assert_eq!(former, expected, "{identity} {name} {external_id:?}");
     }
     put(&store, &anna, &[]).await.unwrap();
-    assert_eq!(found(&store, &[]).await, [anna.account_id]);
+    assert_eq!(found(&store, &[]).await, std::slice::from_ref(&anna.account_id));
+    assert_eq!(state("corp").await, None);
+    let inactive = ScimUser { active: false, ..anna.clone() };
+    put(&store, &inactive, &[]).await.unwrap();
+    assert_eq!(store.scim_user("corp", &anna.account_id).await.unwrap(), Some(inactive));
 }
 
 fn group(name: &str) -> ScimGroup {
@@ -214,11 +222,12 @@ async fn groups_have_members_and_are_found(database: Arc<TestDatabase>) {
     assert_eq!(unknown, Err(StoreError::Missing("user")));
     drop(change);
     let mut change = store.begin_change().await.unwrap();
-    change.delete_scim_user(&bert, Micros::new(9)).await.unwrap();
+    change.delete_scim_user(&bert, false, Micros::new(9)).await.unwrap();
     assert!(change.drop_scim_group(&leads.id).await.unwrap());
     change.commit(&[LINE]).await.unwrap();
     assert_eq!(store.scim_member_count(&staff.id).await.unwrap(), 1);
-    assert_eq!(store.scim_groups_of(&anna).await.unwrap(), [staff]);
+    let without_bert = ScimGroup { changed: Micros::new(9), ..staff };
+    assert_eq!(store.scim_groups_of(&anna).await.unwrap(), [without_bert]);
     assert_eq!(store.scim_group_count("corp", &[]).await.unwrap(), 1);
 }
 
@@ -263,7 +272,9 @@ async fn an_erased_account_leaves_no_person(database: Arc<TestDatabase>) {
     assert_eq!(counts.get("scim_users"), Some(&1));
     assert_eq!(found(&store, &[]).await, Vec::<String>::new());
     assert_eq!(store.scim_member_count(&staff.id).await.unwrap(), 0);
-    assert!(!store.was_scim_user("corp", &anna.account_id).await.unwrap());
+    assert_eq!(store.former_scim_state("corp", &anna.account_id).await.unwrap(), None);
+    let left = store.scim_group("corp", &staff.id).await.unwrap().unwrap();
+    assert_eq!(left.changed, Micros::new(40), "the members of the group have changed");
 }
 
 async fn tokens_are_stored_and_expire(database: Arc<TestDatabase>) {

@@ -137,6 +137,19 @@ async fn wrong_and_huge_bodies_are_refused() {
         "filter": format!("userName eq \"{}\"", "x".repeat(9_000)),
     });
     provider.refuses(Method::POST, "/Users/.search", search, 400, "invalidFilter").await;
+    for (path, condition) in
+        [("/Users/.search", "emails eq \"\""), ("/Groups/.search", "members eq \"\"")]
+    {
+        let search = |count| json!({ "filter": vec![condition; count].join(" and ") });
+        provider.refuses(Method::POST, path, search(500), 400, "invalidFilter").await;
+        let found = provider.send(Method::POST, path, search(8)).await;
+        assert_eq!(found.json()["totalResults"], 0, "{}", found.text());
+    }
+    let crowd: Vec<Value> = (0..100_000).map(|n| json!({ "value": n.to_string() })).collect();
+    for verb in ["add", "replace", "remove"] {
+        let step = json!([{ "op": verb, "path": "emails", "value": crowd }]);
+        is_refusal(&provider.patch(&path, step).await, 400, "tooMany", verb);
+    }
     let deep = format!("/Users?filter={}a%20pr{}", "(".repeat(1_000), ")".repeat(1_000));
     provider.refuses(Method::GET, &deep, Value::Null, 400, "invalidFilter").await;
     let many: Vec<Value> = (0..2_500).map(|_| json!({ "op": "remove", "path": "title" })).collect();

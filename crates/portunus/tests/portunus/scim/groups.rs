@@ -118,8 +118,78 @@ async fn the_only_owner_is_neither_locked_nor_deleted_nor_demoted() {
     let account = store.account(&anna).await.unwrap().unwrap();
     assert_eq!((account.role, account.disabled), (AccountRole::Owner, false));
     assert_eq!(provider.get(&path).await["active"], true);
-    // With another owner it may go.
+    // An owner who cannot sign in does not count.
     store.change_person(&first.id, Some(AccountRole::Owner), None, now).await.unwrap();
+    provider.refuses(Method::PATCH, &path, off.clone(), 403, "").await;
+    provider.refuses(Method::DELETE, &path, Value::Null, 403, "").await;
+    // With another owner it may go.
+    let hash =
+        admin::NewPassword::check("three harbour lights", &["owner"]).unwrap().hash().unwrap();
+    store.set_password(&first.id, Some(hash.as_str()), now).await.unwrap();
     let got = provider.send(Method::PATCH, &path, off).await;
     assert_eq!(got.status, 200, "{}", got.text());
+}
+
+#[tokio::test]
+async fn the_versions_of_people_and_groups_change_with_memberships() {
+    let provider = ScimStage::open().await;
+    let (anna, bert) = (provider.person("anna").await, provider.person("bert").await);
+    let staff = provider.group("staff", &[&anna, &bert]).await;
+    let version = async |path: &str| provider.get(path).await["meta"]["version"].clone();
+    let (group, person) = (format!("/Groups/{staff}"), format!("/Users/{bert}"));
+    let (of_group, of_person) = (version(&group).await, version(&person).await);
+    provider.send(Method::DELETE, &format!("/Users/{anna}"), Value::Null).await;
+    assert_ne!(version(&group).await, of_group, "a member was deleted");
+    assert_eq!(version(&person).await, of_person);
+    let tag = version(&group).await;
+    let carl = provider.person("carl").await;
+    let add = json!([{ "op": "add", "path": "members", "value": [{ "value": carl }] }]);
+    provider.patch(&group, add).await;
+    assert_ne!(version(&group).await, tag);
+    let rename = json!([{ "op": "replace", "path": "displayName", "value": "crew" }]);
+    provider.patch(&group, rename).await;
+    let renamed = version(&person).await;
+    assert_ne!(renamed, of_person, "its group has another name");
+    // A change that was made for the earlier groups is refused.
+    let stale = provider.gateway.request(Method::DELETE, &format!("/scim/v2{person}"));
+    let stale = stale.without_key().header("authorization", &format!("Bearer {}", provider.token));
+    let stale = stale.header("if-match", of_person.as_str().unwrap()).send().await;
+    is_refusal(&stale, 412, "", "an earlier version");
+    let empty = json!([{ "op": "remove", "path": "members" }]);
+    provider.patch(&group, empty).await;
+    assert_ne!(version(&person).await, renamed, "it left its group");
+    // The listed version is that of the person.
+    let list = provider.get("/Users?attributes=meta").await;
+    let listed = list["Resources"].as_array().unwrap().iter().find(|one| one["id"] == bert);
+    assert_eq!(listed.unwrap()["meta"]["version"], version(&person).await);
+}
+
+#[tokio::test]
+async fn a_repeated_membership_restores_the_rights_that_it_gives() {
+    let provider = ScimStage::open().await;
+    let team = add_team(&provider.gateway).await;
+    let store = &provider.gateway.app.store;
+    let (anna, bert) = (provider.person("anna").await, provider.person("bert").await);
+    let staff = provider.group("staff", &[&anna, &bert]).await;
+    let path = format!("/Groups/{staff}");
+    let lose_rights = async || {
+        for id in [&anna, &bert] {
+            let viewer = Some(AccountRole::Viewer);
+            store.change_person(id, viewer, None, Micros::new(5)).await.unwrap();
+            store.set_member(&team, id, None, true, Micros::new(5)).await.unwrap();
+        }
+    };
+    let rights = async |id: &str| (provider.role(id).await, seat(&provider, id).await);
+    let (full, none) = (("member", Some(TeamRole::Member)), ("viewer", None));
+    let tag = provider.get(&path).await["meta"]["version"].clone();
+    lose_rights().await;
+    let add = json!([{ "op": "add", "path": "members", "value": [{ "value": anna }] }]);
+    assert_eq!(provider.patch(&path, add).await.status, 204);
+    assert_eq!((rights(&anna).await, rights(&bert).await), (full, none), "only the named member");
+    lose_rights().await;
+    let members = json!([{ "value": anna }, { "value": bert }]);
+    let whole = json!({ "displayName": "staff", "members": members });
+    let put = provider.send(Method::PUT, &path, whole).await;
+    assert_eq!((put.status.as_u16(), put.header("etag")), (200, tag.as_str().unwrap()));
+    assert_eq!((rights(&anna).await, rights(&bert).await), (full, full));
 }

@@ -1,5 +1,6 @@
 //! SCIM: people and groups that an identity provider manages, on the running gateway.
 
+mod accounts;
 mod attacks;
 mod groups;
 mod sign_in;

@@ -90,9 +90,10 @@ async fn a_person_who_signed_in_before_is_taken_over_and_others_are_not() {
     }
     let identity = store::Identity {
         issuer: "https://id.example.com".to_owned(),
-        subject: "s".to_owned(),
+        subject: "ext-anna".to_owned(),
         account_id: "account-anna".to_owned(),
         label: String::new(),
+        object_id: None,
         created: canon::Micros::new(1),
     };
     store.add_identity(&identity).await.unwrap();

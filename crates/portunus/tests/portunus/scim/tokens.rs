@@ -1,6 +1,7 @@
 //! Tokens of identity providers.
 
 use super::*;
+use crate::transport::raw_client::Caller;
 use std::sync::Arc;
 use testkit::ShiftedClock;
 
@@ -103,4 +104,59 @@ async fn a_token_of_a_provider_that_is_gone_is_refused() {
     provider.gateway.reload("");
     let got = provider.send(Method::GET, "/Users", Value::Null).await;
     is_refusal(&got, 401, "", "no such provider");
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_while_its_body_is_on_the_way_changes_nothing() {
+    let provider = ScimStage::open().await;
+    let store = &provider.gateway.app.store;
+    let id = provider.token.split('-').nth(2).unwrap();
+    let judged = async || {
+        testkit::until("the head was judged", async || {
+            store.scim_token(id).await.unwrap().unwrap().last_used.is_some()
+        })
+        .await;
+    };
+    let body = user("anna").to_string();
+    let mut caller = Caller::to(&provider.gateway).await;
+    let head = format!(
+        "POST /scim/v2/Users HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: application/scim+json\r\ncontent-length: {}\r\n\r\n",
+        provider.token,
+        body.len()
+    );
+    let (begin, end) = body.split_at(5);
+    caller.send(format!("{head}{begin}")).await;
+    judged().await;
+    let revoked =
+        admin(&provider.gateway, Method::DELETE, &format!("/{id}"), json!({})).await.status;
+    assert_eq!(revoked, 200);
+    caller.send(end).await;
+    let answer = caller.answer().await.unwrap();
+    assert_eq!(answer.status, 401, "{}", answer.text());
+    assert_eq!(store.scim_user_count("corp", &[]).await.unwrap(), 0);
+    // A body is not even read for a token that is wrong at its head.
+    let mut caller = Caller::to(&provider.gateway).await;
+    caller.send(head).await;
+    assert_eq!(caller.answer().await.unwrap().status, 401);
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_while_its_change_waits_changes_nothing() {
+    let provider = ScimStage::open().await;
+    let store = provider.gateway.app.store.clone();
+    let id = provider.token.split('-').nth(2).unwrap().to_owned();
+    let mut revocation = store.begin_change().await.unwrap();
+    let creation = provider.send(Method::POST, "/Users", user("anna"));
+    let revoking = async {
+        testkit::until("the token was judged", async || {
+            store.scim_token(&id).await.unwrap().unwrap().last_used.is_some()
+        })
+        .await;
+        assert!(revocation.drop_scim_token(&id).await.unwrap());
+        revocation.commit_unaudited().await.unwrap();
+    };
+    let (got, ()) = tokio::join!(creation, revoking);
+    is_refusal(&got, 401, "", "a revoked token");
+    assert_eq!(store.scim_user_count("corp", &[]).await.unwrap(), 0);
 }

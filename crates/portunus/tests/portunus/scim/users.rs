@@ -89,6 +89,7 @@ async fn a_person_is_created_read_changed_and_deleted() {
     let expected = [
         "account.create",
         "scim.create_user",
+        "account.email",
         "scim.change_user",
         "account.disable",
         "scim.delete_user",
@@ -274,4 +275,9 @@ async fn the_service_describes_itself() {
     provider.refuses(Method::GET, "/Me", Value::Null, 501, "").await;
     provider.refuses(Method::GET, "/Nothing", Value::Null, 404, "").await;
     provider.refuses(Method::DELETE, "/Users", Value::Null, 405, "").await;
+    provider.refuses(Method::GET, "/", Value::Null, 404, "").await;
+    provider.refuses(Method::POST, "", json!({}), 404, "").await;
+    let options = provider.send(Method::OPTIONS, "/Users", Value::Null).await;
+    is_refusal(&options, 405, "", "OPTIONS");
+    assert!(options.header("allow").contains("PATCH"), "{}", options.header("allow"));
 }
