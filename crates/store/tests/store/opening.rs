@@ -240,9 +240,6 @@ async fn a_look_at_a_database_changes_nothing(database: Arc<TestDatabase>) {
     database.execute_raw("UPDATE _sqlx_migrations SET checksum = '' WHERE version = 1").await;
     let error = probe_store(&database.url()).await.unwrap_err();
     assert!(error.to_string().contains("another build"), "{error}");
-    assert!(
-        error.to_string().contains("another build") || matches!(error, StoreError::Newer { .. })
-    );
 }
 
 async fn nodes_read_the_facts_of_each_other(database: Arc<TestDatabase>) {
