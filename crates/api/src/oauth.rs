@@ -14,9 +14,9 @@ use canon::ApiError;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, PRAGMA, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, Request, StatusCode};
 use serde_json::{Value, json};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use transport::ServerBody;
+use transport::{ServerBody, network_of};
 
 use crate::query::query_pairs;
 use crate::state::ApiState;
@@ -155,11 +155,7 @@ impl OAuthForm {
 
     /// The network that is counted: an IPv4 address, or the /64 of an IPv6 address.
     fn network(&self) -> String {
-        match self.client.map(|ip| ip.to_canonical()) {
-            Some(IpAddr::V6(ip)) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).to_string(),
-            Some(IpAddr::V4(ip)) => ip.to_string(),
-            None => String::new(),
-        }
+        self.client.map(|ip| network_of(ip).to_string()).unwrap_or_default()
     }
 }
 

@@ -13,6 +13,7 @@ mod framing;
 pub mod fuzz;
 mod header_block;
 mod header_fields;
+mod network;
 pub mod server;
 
 pub use client::{
@@ -28,6 +29,7 @@ pub use deadline_timer::TimerPool;
 pub use framing::{ChunkState, Framing, FramingError, FramingStep};
 pub use header_block::{HeaderBlock, visible_text};
 pub use header_fields::HeaderFields;
+pub use network::network_of;
 pub use server::{
     CloseReason, ConnectionPlace, Connections, HttpLimits, ProtocolUpgrade, ReadMeter,
     ReplyHeaders, RequestHandler, RequestHead, ServerBody, ServerReply, ServerRequest,

@@ -4,9 +4,10 @@
 use canon::ApiError;
 use config::GateLimits;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use store::RateLimits;
+use transport::network_of;
 
 use super::rate_window::RateWindow;
 use super::{RateLimiter, limit_error};
@@ -81,20 +82,12 @@ impl Drop for NetworkPermit {
     }
 }
 
-/// Returns the network of one customer: an IPv4 address, or the /64 of an IPv6 address
-/// (<https://www.rfc-editor.org/rfc/rfc6177>).
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        address => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use canon::ErrorKind;
     use ledger::SystemClock;
+    use std::net::Ipv6Addr;
 
     const GATE: GateLimits = GateLimits {
         body: 1,

@@ -10,6 +10,7 @@ use std::task::Context;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::HttpLimits;
+use crate::network::network_of;
 
 /// Phase of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +30,27 @@ pub enum ShutdownPhase {
     Cut,
 }
 
+/// Use of a connection. It decides which connection a new one may replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionUse {
+    /// No request has arrived completely, or the connection only waits for its end.
+    Waiting,
+    /// The handler has answered, and the caller has not read the whole answer.
+    Answered,
+    /// A handler works on a request.
+    Busy,
+}
+
+impl ConnectionUse {
+    const fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Waiting,
+            1 => Self::Answered,
+            _ => Self::Busy,
+        }
+    }
+}
+
 /// All open connections of a listener.
 #[derive(Debug, Default)]
 pub struct Connections {
@@ -38,51 +60,62 @@ pub struct Connections {
     registry: Mutex<ConnectionRegistry>,
     ending: CancellationToken,
     refused: AtomicU64,
-    /// True if a new connection may take the place of one that waits for a request.
+    /// True if a new connection may take the place of one on which no handler works.
     replaces_idle: bool,
 }
 
 #[derive(Debug, Default)]
 struct ConnectionRegistry {
     next_id: u64,
-    by_address: HashMap<IpAddr, usize>,
+    by_network: HashMap<IpAddr, usize>,
     open: HashMap<u64, OpenConnection>,
 }
 
 #[derive(Debug)]
 struct OpenConnection {
-    ip: IpAddr,
+    network: IpAddr,
     state: Arc<ConnectionState>,
 }
 
 #[derive(Debug)]
 struct ConnectionState {
     waker: Arc<AtomicWaker>,
-    /// True while no request has arrived completely.
-    is_waiting: AtomicBool,
+    /// A [`ConnectionUse`].
+    current_use: AtomicU8,
     is_replaced: AtomicBool,
+}
+
+impl ConnectionState {
+    fn current_use(&self) -> ConnectionUse {
+        ConnectionUse::from_number(self.current_use.load(Ordering::Relaxed))
+    }
 }
 
 impl ConnectionRegistry {
     fn remove(&mut self, id: u64) -> Option<OpenConnection> {
         let removed = self.open.remove(&id)?;
-        if let Some(count) = self.by_address.get_mut(&removed.ip) {
+        if let Some(count) = self.by_network.get_mut(&removed.network) {
             *count -= 1;
             if *count == 0 {
-                self.by_address.remove(&removed.ip);
+                self.by_network.remove(&removed.network);
             }
         }
         Some(removed)
     }
 
-    /// Closes the oldest connection that waits for a request, of that address if there is one. Returns
-    /// false if none waits.
-    fn close_waiting(&mut self, ip: Option<IpAddr>) -> bool {
-        let waits = |one: &OpenConnection| {
-            ip.is_none_or(|ip| ip == one.ip) && one.state.is_waiting.load(Ordering::Relaxed)
+    /// Closes the oldest connection that waits for a request, or else the oldest whose answer is not
+    /// read, of that network if there is one. Returns false if handlers work on all of them.
+    fn close_replaceable(&mut self, network: Option<IpAddr>) -> bool {
+        let rank = |one: &OpenConnection| match one.state.current_use() {
+            ConnectionUse::Waiting => Some(0_u8),
+            ConnectionUse::Answered => Some(1),
+            ConnectionUse::Busy => None,
         };
-        let waiting = self.open.iter().filter(|(_, one)| waits(one)).map(|(id, _)| *id);
-        let Some(OpenConnection { state, .. }) = waiting.min().and_then(|id| self.remove(id))
+        let open = self.open.iter();
+        let open = open.filter(|(_, one)| network.is_none_or(|network| network == one.network));
+        let replaceable = open.filter_map(|(id, one)| Some((rank(one)?, *id)));
+        let Some(OpenConnection { state, .. }) =
+            replaceable.min().and_then(|(_, id)| self.remove(id))
         else {
             return false;
         };
@@ -93,8 +126,9 @@ impl ConnectionRegistry {
 }
 
 impl Connections {
-    /// Creates a registry in which a new connection takes the place of the oldest one that waits for a
-    /// request, if there are too many. Peers that send nothing, or half of a head, keep nobody out.
+    /// Creates a registry in which a new connection takes the place of the oldest one on which no handler
+    /// works, if there are too many. Peers that send nothing or half of a head, or do not read their
+    /// answers, keep nobody out.
     pub fn replacing_idle() -> Self {
         Self { replaces_idle: true, ..Self::default() }
     }
@@ -137,27 +171,29 @@ impl Connections {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Registers a connection, unless a limit is reached.
+    /// Registers a connection, unless a limit is reached. The limit of an address counts the addresses of
+    /// one network together.
     pub fn admit(self: &Arc<Self>, ip: IpAddr, limits: &HttpLimits) -> Option<Connection> {
         let mut registry = self.registry.lock();
-        let count = registry.by_address.get(&ip).copied().unwrap_or(0);
+        let network = network_of(ip);
+        let count = registry.by_network.get(&network).copied().unwrap_or(0);
         let has_many = count >= limits.connections_per_address;
         if has_many || registry.open.len() >= limits.connections {
-            let address = has_many.then_some(ip);
-            if !self.replaces_idle || !registry.close_waiting(address) {
+            let crowded = has_many.then_some(network);
+            if !self.replaces_idle || !registry.close_replaceable(crowded) {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
         }
-        *registry.by_address.entry(ip).or_default() += 1;
+        *registry.by_network.entry(network).or_default() += 1;
         registry.next_id += 1;
         let id = registry.next_id;
         let state = Arc::new(ConnectionState {
             waker: Arc::default(),
-            is_waiting: AtomicBool::new(true),
+            current_use: AtomicU8::new(ConnectionUse::Waiting as u8),
             is_replaced: AtomicBool::new(false),
         });
-        registry.open.insert(id, OpenConnection { ip, state: Arc::clone(&state) });
+        registry.open.insert(id, OpenConnection { network, state: Arc::clone(&state) });
         Some(Connection { connections: Arc::clone(self), id, state })
     }
 }
@@ -192,9 +228,14 @@ impl Connection {
         Arc::clone(&self.state.waker)
     }
 
-    /// Notes if the connection waits for a request.
-    pub fn set_waiting(&self, is_waiting: bool) {
-        self.state.is_waiting.store(is_waiting, Ordering::Relaxed);
+    /// Notes the use of the connection.
+    pub fn set_use(&self, current_use: ConnectionUse) {
+        self.state.current_use.store(current_use as u8, Ordering::Relaxed);
+    }
+
+    /// Returns true if the connection must close in the middle of an answer.
+    pub fn must_close(&self) -> bool {
+        self.is_replaced() || self.phase() == ShutdownPhase::Cut
     }
 
     /// Returns true if another connection has the place of this one, which must close then.
@@ -239,7 +280,7 @@ mod tests {
         let connections = Arc::new(Connections::replacing_idle());
         let admit = |ip| connections.admit(ip, &LIMITS);
         let busy = admit(one).unwrap();
-        busy.set_waiting(false);
+        busy.set_use(ConnectionUse::Busy);
         let waiting = admit(one).unwrap();
         let of_other = admit(other).unwrap();
         let next = admit(one).unwrap();
@@ -248,10 +289,29 @@ mod tests {
         assert_eq!(connections.count(), 3, "its place was given away before");
         let last = admit(third).unwrap();
         assert!(of_other.is_replaced() && !next.is_replaced());
-        [&next, &last].iter().for_each(|one| one.set_waiting(false));
+        [&next, &last].iter().for_each(|one| one.set_use(ConnectionUse::Busy));
         assert!(admit(other).is_none(), "all of them serve requests");
-        drop((busy, next, last, of_other));
+        next.set_use(ConnectionUse::Answered);
+        let after_answer = admit(other).unwrap();
+        assert!(next.is_replaced(), "its answer is not read");
+        last.set_use(ConnectionUse::Answered);
+        let youngest = admit(other).unwrap();
+        assert!(after_answer.is_replaced() && !last.is_replaced(), "waiting ones come first");
+        drop((busy, next, last, of_other, after_answer, youngest));
         assert_eq!(connections.count(), 0);
-        assert!(connections.registry.lock().by_address.is_empty());
+        assert!(connections.registry.lock().by_network.is_empty());
+    }
+
+    #[test]
+    fn addresses_of_one_network_have_one_limit() {
+        let connections = Arc::new(Connections::default());
+        let admit = |text: &str| connections.admit(text.parse().unwrap(), &LIMITS);
+        let held = [admit("2001:db8::1"), admit("2001:db8::ffff:2")];
+        assert!(held.iter().all(Option::is_some));
+        assert!(admit("2001:db8::3").is_none(), "the network has two");
+        assert!(admit("2001:db8:0:1::1").is_some(), "another network");
+        let [first, _] = held;
+        drop(first);
+        assert!(admit("2001:db8::3").is_some());
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use canon::{ApiError, ErrorKind};
 use futures_util::task::AtomicWaker;
 use http::header::{EXPECT, HOST};
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Method, Request, Uri};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::connections::{Connection, Connections, ShutdownPhase};
+use super::connections::{Connection, ConnectionUse, Connections, ShutdownPhase};
 use super::h1::{self, ByteStream, DeadlineTimer};
 use super::h2_frames::PrefixedStream;
 use super::handler::RequestHandler;
@@ -101,7 +101,7 @@ pub(super) async fn serve<S: ByteStream, H: RequestHandler>(
             return Poll::Ready(());
         }
         let idle_until = streams.idle_until(limits.idle);
-        connection.set_waiting(idle_until.is_some());
+        connection.set_use(streams.connection_use());
         if !closing
             && let Some(deadline) = idle_until
             && timer.poll(cx, deadline).is_ready()
@@ -123,7 +123,8 @@ async fn answer<H: RequestHandler>(
     limits: &HttpLimits,
 ) -> Response<TrackedBody> {
     let request = request.map(|body| Body::new(PacedBody::new(body, |_| 0, limits)));
-    let checked = check_headers(request.headers(), limits);
+    let checked = check_target(request.method(), request.uri())
+        .and_then(|()| check_headers(request.headers(), limits));
     let request = ServerRequest::from(request);
     let context = handler.context(request.head());
     let reply = match checked {
@@ -135,6 +136,19 @@ async fn answer<H: RequestHandler>(
         },
     };
     reply.into_response().map(|body| TrackedBody { body, running: running.mark_answered() })
+}
+
+/// Refuses a target that HTTP/1 refuses: everything but a path, and `*` for `OPTIONS` (RFC 9113, section
+/// 8.3.1). Code behind a listener appends the path to its own address.
+fn check_target(method: &Method, target: &Uri) -> Result<(), ApiError> {
+    let path = target.path();
+    if *method == Method::CONNECT {
+        return Err(ApiError::new(ErrorKind::MethodNotAllowed, "CONNECT is not served here"));
+    }
+    if path.starts_with('/') || (path == "*" && *method == Method::OPTIONS) {
+        return Ok(());
+    }
+    Err(ApiError::invalid("", "the target of the request is not a path"))
 }
 
 /// Applies the rules of HTTP/1 that hyper does not enforce on HTTP/2.
@@ -158,6 +172,8 @@ fn check_headers(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), ApiErro
 /// Streams of one connection.
 struct StreamCounter {
     running: AtomicUsize,
+    /// Streams of `running` on which a handler works.
+    unanswered: AtomicUsize,
     /// End of the last stream, and the count of resets after forgiveness.
     state: Mutex<(Instant, f64)>,
     max_resets: f64,
@@ -169,6 +185,7 @@ impl StreamCounter {
     fn new(connection: &Connection, limits: &HttpLimits) -> Self {
         Self {
             running: AtomicUsize::new(0),
+            unanswered: AtomicUsize::new(0),
             state: Mutex::new((Instant::now(), 0.0)),
             max_resets: f64::from(limits.resets),
             flooded: AtomicUsize::new(0),
@@ -178,6 +195,16 @@ impl StreamCounter {
 
     fn is_flooded(&self) -> bool {
         self.flooded.load(Ordering::Relaxed) > 0
+    }
+
+    fn connection_use(&self) -> ConnectionUse {
+        if self.unanswered.load(Ordering::Acquire) > 0 {
+            ConnectionUse::Busy
+        } else if self.running.load(Ordering::Acquire) > 0 {
+            ConnectionUse::Answered
+        } else {
+            ConnectionUse::Waiting
+        }
     }
 
     fn idle_until(&self, idle: Duration) -> Option<Instant> {
@@ -212,17 +239,23 @@ struct StreamGuard {
 impl StreamGuard {
     fn new(streams: &Arc<StreamCounter>) -> Self {
         streams.running.fetch_add(1, Ordering::AcqRel);
+        streams.unanswered.fetch_add(1, Ordering::AcqRel);
         Self { streams: Arc::clone(streams), answered: false }
     }
 
+    /// Notes that the handler has answered. The connection is polled afterwards, because it sends the head.
     fn mark_answered(mut self) -> Self {
         self.answered = true;
+        self.streams.unanswered.fetch_sub(1, Ordering::AcqRel);
         self
     }
 }
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
+        if !self.answered {
+            self.streams.unanswered.fetch_sub(1, Ordering::AcqRel);
+        }
         self.streams.finish_stream(!self.answered);
     }
 }

@@ -10,7 +10,7 @@ pub const MAX_HEADERS: usize = 256;
 pub struct HttpLimits {
     /// Open connections.
     pub connections: usize,
-    /// Open connections from one IP address.
+    /// Open connections from one IPv4 address, or from the /64 of an IPv6 address.
     pub connections_per_address: usize,
     /// Headers of one request.
     pub headers: usize,

@@ -18,7 +18,7 @@ mod tls;
 mod upgrade;
 mod web_socket;
 
-pub use connections::{Connection, Connections, ShutdownPhase};
+pub use connections::{Connection, ConnectionUse, Connections, ShutdownPhase};
 pub use handler::RequestHandler;
 pub use limits::{HttpLimits, MAX_HEADERS};
 pub use metered_stream::ReadMeter;
@@ -30,9 +30,11 @@ pub use upgrade::{ConnectionPlace, ProtocolUpgrade, UpgradedConnection};
 pub use web_socket::{CloseReason, SocketInput, WebSocket, accept_web_socket};
 
 use bytes::BytesMut;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
@@ -122,13 +124,43 @@ async fn serve<H: RequestHandler>(
     set_socket_options(&stream, &limits);
     match tls {
         None => serve_http(stream, handler, connection, limits, tasks).await,
-        Some(tls) => match tokio::time::timeout(limits.header_time, tls.accept(stream)).await {
-            Ok(Ok(Some(stream))) => serve_http(stream, handler, connection, limits, tasks).await,
-            Ok(Ok(None)) => tracing::debug!("a challenge was answered within TLS"),
-            Ok(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
-            Err(_) => tracing::debug!("a TLS handshake did not finish in time"),
+        Some(tls) => match within_head_time(tls.accept(stream), &connection, &limits).await {
+            Some(Ok(Some(stream))) => serve_http(stream, handler, connection, limits, tasks).await,
+            Some(Ok(None)) => tracing::debug!("a challenge was answered within TLS"),
+            Some(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
+            None => tracing::debug!("a TLS handshake did not finish in time"),
         },
     }
+}
+
+/// Runs the handshake of a connection within the time of a head. Returns `None` if it takes longer, also
+/// than the drain gives a connection without a request, or if the connection is replaced.
+async fn within_head_time<T>(
+    handshake: impl Future<Output = T>,
+    connection: &Connection,
+    limits: &HttpLimits,
+) -> Option<T> {
+    let begun = tokio::time::Instant::now();
+    let mut handshake = pin!(handshake);
+    let mut timer = h1::DeadlineTimer::default();
+    poll_fn(|cx| {
+        if let Poll::Ready(ended) = handshake.as_mut().poll(cx) {
+            return Poll::Ready(Some(ended));
+        }
+        connection.register_waker(cx);
+        if connection.is_replaced() {
+            return Poll::Ready(None);
+        }
+        let time = match connection.phase() {
+            ShutdownPhase::Serve | ShutdownPhase::HandOver | ShutdownPhase::Linger => {
+                limits.header_time
+            }
+            ShutdownPhase::Drain => limits.header_time.min(h1::DRAIN_IDLE_TIME),
+            ShutdownPhase::End | ShutdownPhase::Cut => return Poll::Ready(None),
+        };
+        timer.poll(cx, begun + time).map(|()| None)
+    })
+    .await
 }
 
 /// Serves HTTP/1 unless the first bytes are the HTTP/2 preface.

@@ -74,7 +74,7 @@ async fn the_limits_of_headers_and_bodies_hold_here_too() {
 
 /// The type of a frame.
 const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(crate) const HEADERS: u8 = 1;
 const PRIORITY: u8 = 2;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -82,10 +82,10 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW: u8 = 8;
 /// Its flags.
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     bytes.extend([kind, flags]);
     bytes.extend(stream.to_be_bytes());
@@ -94,7 +94,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Headers in the plainest of their codings.
-fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in fields {
         bytes.push(0);
@@ -108,18 +108,22 @@ fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
 }
 
 /// A connection of frames.
-struct Raw(TcpStream);
+pub(crate) struct Raw(TcpStream);
 
 impl Raw {
     async fn to(gateway: &TestGateway, settings: &[u8]) -> Self {
         let address = gateway.url.trim_start_matches("http://");
-        let mut raw = Self(TcpStream::connect(address).await.unwrap());
+        Self::over(TcpStream::connect(address).await.unwrap(), settings).await
+    }
+
+    pub(crate) async fn over(stream: TcpStream, settings: &[u8]) -> Self {
+        let mut raw = Self(stream);
         raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
         raw.send(&frame(SETTINGS, 0, 0, settings)).await;
         raw
     }
 
-    async fn send(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).await.is_ok()
     }
 
@@ -136,6 +140,11 @@ impl Raw {
     }
 
     async fn next_head(&mut self, kinds: &[u8]) -> Option<[u8; 9]> {
+        Some(self.next_frame(kinds).await?.0)
+    }
+
+    /// The next frame of one of these types: its head and its content.
+    pub(crate) async fn next_frame(&mut self, kinds: &[u8]) -> Option<([u8; 9], Vec<u8>)> {
         let reading = async {
             loop {
                 let mut head = [0; 9];
@@ -144,7 +153,7 @@ impl Raw {
                 let mut payload = vec![0; length as usize];
                 self.0.read_exact(&mut payload).await.ok()?;
                 if kinds.contains(&head[3]) {
-                    return Some(head);
+                    return Some((head, payload));
                 }
             }
         };
@@ -162,6 +171,27 @@ fn head<'a>(key: &'a str, length: &'a str) -> Vec<(&'a str, &'a str)> {
         ("content-type", "application/json"),
         ("content-length", length),
     ]
+}
+
+#[tokio::test]
+async fn a_target_that_is_no_path_is_refused_as_in_http1() {
+    let gateway = TestGateway::start().await;
+    // Statuses of the static table (RFC 7541, appendix A), one byte each.
+    let (ok, bad_request) = (0x88, 0x8c);
+    for (method, path, status) in [
+        ("GET", "*", bad_request),
+        ("HEAD", "*", bad_request),
+        ("POST", "*", bad_request),
+        ("GET", "/healthz", ok),
+    ] {
+        let mut raw = Raw::to(&gateway, &[]).await;
+        let target =
+            [(":method", method), (":scheme", "http"), (":path", path), (":authority", "x")];
+        let request = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&target));
+        raw.send(&request).await;
+        let (_, answer) = raw.next_frame(&[HEADERS, RESET, GOAWAY]).await.unwrap();
+        assert_eq!(answer.first(), Some(&status), "{method} {path}");
+    }
 }
 
 #[tokio::test]

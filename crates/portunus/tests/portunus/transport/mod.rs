@@ -5,7 +5,7 @@ mod bodies;
 mod busy;
 mod drain;
 mod framing;
-mod h2;
+pub(crate) mod h2;
 mod heavy_work;
 mod kept_alive;
 mod limits;

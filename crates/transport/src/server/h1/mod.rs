@@ -29,7 +29,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-use super::connections::{Connection as ConnectionGuard, ShutdownPhase};
+use super::connections::{Connection as ConnectionGuard, ConnectionUse, ShutdownPhase};
 use super::handler::RequestHandler;
 use super::limits::HttpLimits;
 use super::request_body::PacedBody;
@@ -49,7 +49,7 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 64 << 20;
 /// Time that a connection may wait for a request during the drain, since its start or its last answer. A
 /// caller that was not told to close it may have sent the next request already.
-const DRAIN_IDLE_TIME: Duration = Duration::from_millis(500);
+pub(super) const DRAIN_IDLE_TIME: Duration = Duration::from_millis(500);
 /// Probe sent to a half-closed caller before the response has begun. Clients skip interim responses
 /// (RFC 9110, section 15.2).
 const PROBE_HEAD: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -147,9 +147,9 @@ enum SendOutcome {
 impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// Serves one request.
     async fn serve_request(&mut self, first: bool) -> NextStep {
-        self.connection.set_waiting(true);
+        self.connection.set_use(ConnectionUse::Waiting);
         let head = self.next_head(first).await;
-        self.connection.set_waiting(false);
+        self.connection.set_use(ConnectionUse::Busy);
         let head = match head {
             NextHead::Usual(head) => Ok(head),
             NextHead::Head(bytes) if first && bytes == HTTP2_PREFACE => return NextStep::Http2,
@@ -311,6 +311,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
 
     /// Sends a response. Returns true if the connection stays open, and `None` if it is lost.
     async fn send_reply(&mut self, reply: ServerReply, options: ReplyOptions) -> Option<bool> {
+        self.connection.set_use(ConnectionUse::Answered);
         let now = self.handler.now();
         let (framing, keep_alive) = reply::write_head(&reply, options, now, &mut self.out.small);
         match self.write_body(reply.body, framing).await {
@@ -349,13 +350,19 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                     match wire.poll_flush(cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(_)) => return Poll::Ready(SendOutcome::Lost),
-                        Poll::Pending => return Poll::Pending,
+                        Poll::Pending => {
+                            connection.register_waker(cx);
+                            return match connection.must_close() {
+                                true => Poll::Ready(SendOutcome::Lost),
+                                false => Poll::Pending,
+                            };
+                        }
                     }
                     if body.is_none() {
                         return Poll::Ready(std::mem::replace(&mut sent, SendOutcome::Complete));
                     }
                     connection.register_waker(cx);
-                    if connection.phase() == ShutdownPhase::Cut {
+                    if connection.must_close() {
                         return Poll::Ready(SendOutcome::Lost);
                     }
                     let probe = if framing == ReplyFraming::Chunked { PROBE_CHUNK } else { b"" };
@@ -367,7 +374,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
                     Poll::Ready(Err(_)) => return Poll::Ready(SendOutcome::Lost),
                     Poll::Pending => {
                         connection.register_waker(cx);
-                        if connection.phase() == ShutdownPhase::Cut {
+                        if connection.must_close() {
                             return Poll::Ready(SendOutcome::Lost);
                         }
                         let deadline =
@@ -383,6 +390,7 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// Hands the connection to another protocol.
     async fn upgrade(self, upgrade: ProtocolUpgrade) {
         let Self { wire, connection, limits, .. } = self;
+        connection.set_use(ConnectionUse::Busy);
         let Some(wire) = Arc::into_inner(wire) else { return };
         let (stream, read) = wire.into_inner().into_parts();
         let (stream, place) = (Box::new(stream), ConnectionPlace(connection));
@@ -403,11 +411,16 @@ impl<S: ByteStream, H: RequestHandler> Http1Connection<S, H> {
     /// Closes our direction and reads the rest. Closing with unread bytes would reset the
     /// connection and discard the response (RFC 9112, section 9.6).
     async fn close(&mut self) -> NextStep {
-        let Self { wire, timer, .. } = self;
+        let Self { wire, connection, timer, .. } = self;
+        connection.set_use(ConnectionUse::Waiting);
         let deadline = Instant::now() + LINGER_TIMEOUT;
         let mut left = MAX_LINGER_BYTES;
         let mut open = true;
         poll_fn(|cx| {
+            connection.register_waker(cx);
+            if connection.is_replaced() {
+                return Poll::Ready(());
+            }
             let mut wire = wire.lock();
             if open {
                 match wire.poll_shutdown(cx) {
