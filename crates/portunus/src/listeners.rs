@@ -122,12 +122,18 @@ impl ListeningSockets {
         self.0.lock().clear();
     }
 
-    /// Lets no handshake of the API begin any more, and closes the copies. Returns false if the kernel
-    /// cannot do this, or need not, because the service manager keeps the socket.
+    /// Lets no handshake of the API begin any more, and closes the copies of its sockets. Returns false if
+    /// the kernel cannot do this, or need not, because the service manager keeps the socket.
+    ///
+    /// The other sockets stay, because their listeners accept until the end of the process or until
+    /// another one takes over, which could not bind their addresses. So does a socket of the service manager.
     pub(crate) fn refuse_handshakes(&self) -> bool {
-        let sockets = std::mem::take(&mut *self.0.lock());
-        let of_api = sockets.iter().filter(|one| one.role == Some(ListenerRole::Api));
-        of_api.filter(|one| !one.is_kept && drop_syn(&one.socket).is_ok()).count() > 0
+        let is_closed = |one: &mut HandedSocket| match one.role {
+            Some(ListenerRole::Api) => !one.is_kept,
+            Some(ListenerRole::Metrics | ListenerRole::PlainHttp) | None => false,
+        };
+        let closed: Vec<HandedSocket> = self.0.lock().extract_if(.., is_closed).collect();
+        closed.iter().filter(|one| drop_syn(&one.socket).is_ok()).count() > 0
     }
 
     /// Lets handshakes begin again. A process that is told to stop while another one takes over from it
@@ -201,6 +207,24 @@ mod tests {
         assert!(fits(&manager, Api, elsewhere, &[]) && fits(&manager, Metrics, address, &[]));
         assert!(!fits(&manager, Api, elsewhere, &[address]));
         assert!(!fits(&manager, Metrics, elsewhere, &[]));
+    }
+
+    #[test]
+    fn a_stopping_process_hands_over_what_it_still_accepts() {
+        use ListenerRole::{Api, Metrics, PlainHttp};
+        let sockets = ListeningSockets::default();
+        let all = [(Api, false), (Metrics, false), (PlainHttp, false), (Api, true)];
+        sockets.0.lock().extend(all.map(|(role, is_kept)| passed(Some(role), is_kept)));
+        let handed = || {
+            let copies = sockets.copies().unwrap();
+            copies.iter().map(|one| (one.role.unwrap(), one.is_kept)).collect::<Vec<_>>()
+        };
+        assert_eq!(handed(), all);
+        assert_eq!(sockets.refuse_handshakes(), cfg!(target_os = "linux"));
+        assert_eq!(handed(), all[1..], "only the listener of the API ends");
+        assert!(!sockets.refuse_handshakes());
+        sockets.hand_over();
+        assert!(handed().is_empty());
     }
 
     #[test]

@@ -5,7 +5,9 @@ mod balancer;
 mod linger;
 mod load;
 mod metrics_peers;
+mod plain_http;
 mod round_robin;
+mod stalled_handshakes;
 mod supervisor;
 mod take_over;
 #[cfg(feature = "node-tests")]
@@ -209,6 +211,31 @@ pub(crate) async fn readiness(address: &str) -> Option<u16> {
     let mut caller = Caller::over(stream);
     caller.send("GET /readyz HTTP/1.1\r\nhost: x\r\n\r\n").await;
     Some(caller.answer().await?.status)
+}
+
+/// Certificate of `gateway.test` and its key.
+const TLS_FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/portunus/transport/data");
+
+/// Returns the line under `[server]` for a listener with TLS.
+fn tls_line() -> String {
+    format!("tls = {{ cert = \"{TLS_FILES}/cert.pem\", key = \"{TLS_FILES}/key.pem\" }}")
+}
+
+/// Returns curl for a path of the gateway with TLS at an address.
+fn tls_curl(address: &str, path: &str) -> Command {
+    let port = address.rsplit(':').next().unwrap();
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "--resolve", &format!("gateway.test:{port}:127.0.0.1")]);
+    curl.args(["--cacert", &format!("{TLS_FILES}/cert.pem")]);
+    curl.arg(format!("https://gateway.test:{port}{path}"));
+    curl
+}
+
+/// Returns the status of `/readyz` of the gateway with TLS at an address.
+fn tls_readiness(address: &str) -> String {
+    let mut curl = tls_curl(address, "/readyz");
+    let output = curl.args(["-o", "/dev/null", "-w", "%{http_code}"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Returns an address that is free now.

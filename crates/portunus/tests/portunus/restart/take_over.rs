@@ -1,10 +1,12 @@
 //! A new process that takes the sockets of a running one.
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
 use testkit::until;
+use tokio::net::TcpStream;
 
 use super::load::{Load, call_count, request};
-use super::{Site, free_address, readiness};
+use super::{Site, free_address, readiness, tls_curl, tls_line, tls_readiness};
 use crate::transport::raw_client::Caller;
 
 const TAKE_OVER: &[&str] = &["--take-over"];
@@ -151,22 +153,61 @@ async fn a_data_folder_belongs_to_one_process_unless_it_is_taken_over() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn encrypted_listeners_are_handed_over() {
-    let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/portunus/transport/data");
-    let tls = format!("tls = {{ cert = \"{files}/cert.pem\", key = \"{files}/key.pem\" }}");
-    let site = Site::new("0s", &tls).await;
+    let site = Site::new("0s", &tls_line()).await;
     let old = site.start("data", &free_address(), &[]);
     let address = old.address.clone();
-    let status = || {
-        let url = format!("https://gateway.test:{}/readyz", address.rsplit(':').next().unwrap());
-        let resolved = format!("gateway.test:{}", address.replace("127.0.0.1:", "") + ":127.0.0.1");
-        let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "--resolve", &resolved];
-        let mut curl = std::process::Command::new("curl");
-        curl.args(arguments).args(["--cacert", &format!("{files}/cert.pem"), &url]);
-        String::from_utf8(curl.output().unwrap().stdout).unwrap()
-    };
-    assert_eq!(status(), "200");
+    assert_eq!(tls_readiness(&address), "200");
     let new = site.start("data", &address, TAKE_OVER);
     assert_eq!(old.ended().await, Some(0));
-    assert_eq!(status(), "200");
+    assert_eq!(tls_readiness(&address), "200");
     drop(new);
+}
+
+/// The listener of the API ends when a process drains, and the other ones only with the process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_drains_hands_over_its_other_listeners() {
+    let (metrics, plain) = (free_address(), free_address());
+    let server = format!(
+        "metrics = \"{metrics}\"\nhttp_listen = \"{plain}\"\npublic_url = \"https://gateway.test\"\n{}",
+        tls_line()
+    );
+    let site = Site::new("0s", &server).await;
+    let key = site.key(&["--unlimited"]);
+    let mut old = site.start("data", &free_address(), &[]);
+    let address = old.address.clone();
+    let mut curl = tls_curl(&address, "/v1/chat/completions");
+    let call = serde_json::json!({
+        "model": "slow", "stream": true, "messages": [{ "role": "user", "content": "Hello!" }],
+    });
+    curl.args(["--http1.1", "-N", "-d", &call.to_string()]);
+    curl.args(["-H", &format!("authorization: Bearer {key}")]);
+    curl.args(["-H", "content-type: application/json"]);
+    let mut stream = curl.stdout(Stdio::piped()).spawn().unwrap();
+    let mut events = BufReader::new(stream.stdout.take().unwrap());
+    let mut text = String::new();
+    events.read_line(&mut text).unwrap();
+    assert!(text.starts_with("data: "), "{text}");
+    old.signal("-TERM");
+    until("the listener of the API has ended", async || {
+        TcpStream::connect(&address).await.is_err()
+    })
+    .await;
+    let alive = async |address: &str| {
+        let mut caller = Caller::at(address).await;
+        caller.send("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        caller.answer().await.unwrap().status
+    };
+    assert_eq!((alive(&metrics).await, alive(&plain).await), (404, 308));
+    assert!(old.is_running(), "its stream goes on");
+    let new = site.start("data", &address, TAKE_OVER);
+    assert_eq!(tls_readiness(&address), "200");
+    assert_eq!((alive(&metrics).await, alive(&plain).await), (404, 308));
+    events.read_to_string(&mut text).unwrap();
+    assert!(text.contains("data: [DONE]"), "{text}");
+    assert!(stream.wait().unwrap().success());
+    assert_eq!(old.ended().await, Some(0));
+    assert_eq!((alive(&metrics).await, alive(&plain).await), (404, 308));
+    new.signal("-INT");
+    assert_eq!(new.ended().await, Some(0));
+    site.run("data", &["ledger", "verify"]);
 }
