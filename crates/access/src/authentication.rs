@@ -7,6 +7,15 @@ use crate::keys::{FoundKey, KeyCache, KnownKey};
 
 /// Header of this gateway for a key. It counts before all others.
 const TOKEN_HEADER: &str = "x-portunus-token";
+/// Header of every other use of keys (RFC 6750, section 2.1).
+const AUTHORIZATION: &str = "authorization";
+/// Headers that carry the bare key.
+const API_KEY: &str = "x-api-key";
+const VENDOR_API_KEY: &str = "x-vendor-api-key";
+const GOOGLE_API_KEY: &str = "x-goog-api-key";
+/// All headers in which a key may stand, in lower case. No other is read.
+pub const KEY_HEADERS: [&str; 5] =
+    [TOKEN_HEADER, AUTHORIZATION, API_KEY, VENDOR_API_KEY, GOOGLE_API_KEY];
 /// Longer values are rejected without a lookup.
 const MAX_KEY_BYTES: usize = 256;
 
@@ -63,7 +72,7 @@ fn extract_key<'a>(
         )),
         Some(_) | None => Ok(()),
     };
-    let mut bearers = headers.get_all("authorization");
+    let mut bearers = headers.get_all(AUTHORIZATION);
     if let Some(value) = bearers.next() {
         if bearers.next().is_some() {
             return Err(ApiError::new(
@@ -102,7 +111,7 @@ fn extract_key<'a>(
 /// Returns true for headers that carry the bare key. A pass over the few headers of a request is less
 /// work than three lookups.
 fn carries_bare_key(name: &str) -> bool {
-    matches!(name, "x-api-key" | "x-vendor-api-key" | "x-goog-api-key")
+    matches!(name, API_KEY | VENDOR_API_KEY | GOOGLE_API_KEY)
 }
 
 /// Returns true if the path belongs to the native format or is shared with it.
@@ -111,4 +120,27 @@ fn is_native_path(path: &str) -> bool {
         || path == "/v1/models"
         || path.starts_with("/v1/models/")
         || path.starts_with("/v1/cachedContents")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use transport::ServerRequest;
+
+    #[test]
+    fn the_listed_headers_are_those_that_are_read() {
+        let finds_key = |name: &str| {
+            let request = http::Request::get("/v1/models").header(name, "Bearer sk-pt-x");
+            let request = ServerRequest::from(request.body(Body::empty()).unwrap());
+            let head = request.head();
+            extract_key(head.headers(), head.target()).unwrap().is_some()
+        };
+        for name in KEY_HEADERS {
+            assert!(finds_key(name), "{name}");
+        }
+        for name in ["cookie", "x-key", "proxy-authorization", "x-portunus-tokens"] {
+            assert!(!finds_key(name), "{name}");
+        }
+    }
 }

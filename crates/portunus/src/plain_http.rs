@@ -1,6 +1,7 @@
 //! The listener without TLS beside one with TLS: it answers challenges of an authority over HTTP (RFC 8555,
 //! section 8.3) and sends everybody else to https.
 
+use access::authentication::KEY_HEADERS;
 use canon::{ApiError, Micros};
 use http::{Method, StatusCode};
 use std::sync::Arc;
@@ -18,10 +19,6 @@ const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 const MAX_CONNECTIONS: usize = 128;
 const MAX_CONNECTIONS_PER_ADDRESS: usize = 32;
 const TEXT: &str = "content-type: text/plain; charset=utf-8\r\ncache-control: no-store\r\n";
-
-/// Headers that carry a key or a session.
-const KEY_HEADERS: [&str; 5] =
-    ["authorization", "x-api-key", "x-goog-api-key", "x-vendor-api-key", "cookie"];
 
 /// Serves until another process listens, or the gateway stops.
 pub(crate) async fn serve_plain_http(app: Arc<App>, listener: TcpListener) {
@@ -73,7 +70,9 @@ impl RequestHandler for PlainHttpHandler {
             };
         }
         let url = self.app.config().public_url.clone();
+        // A cookie carries a session.
         let has_key = KEY_HEADERS.iter().any(|name| request.headers().contains(name))
+            || request.headers().contains("cookie")
             || request.query().contains("key=");
         if !reads || has_key || !url.starts_with("https://") {
             // A redirect would hide from its caller that a key was sent unprotected.
