@@ -13,6 +13,7 @@ mod full_disk;
 mod import;
 mod journal_damage;
 mod json_logs;
+mod long_logs;
 mod migrate;
 mod output;
 mod process_limits;
@@ -73,7 +74,7 @@ fn fails(output: &Output, code: i32, cause: &str) {
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Asks again until the condition holds; false when it does not within the deadline.
-fn holds_soon(condition: impl Fn() -> bool) -> bool {
+fn holds_soon(mut condition: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !condition() {
         if begun.elapsed() > DEADLINE {
