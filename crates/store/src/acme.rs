@@ -157,10 +157,12 @@ const KEEP: &str = "UPDATE acme_certificates SET held_until = (SELECT now FROM s
     WHERE id = $1 AND holder = $2 AND held_until > (SELECT now FROM store_clock)";
 const ISSUE: &str = "UPDATE acme_certificates SET version = version + 1, chain = $3, sealed = $4, \
     sealed_by = $5, begins = $6, ends = $7, holder = NULL, held_until = 0, failures = 0, \
-    next_attempt = 0, last_error = NULL WHERE id = $1 AND holder = $2";
+    next_attempt = (SELECT now FROM store_clock) + $8, last_error = NULL WHERE id = $1 AND holder = $2";
 const FAIL: &str = "UPDATE acme_certificates SET holder = NULL, held_until = 0, \
     failures = failures + 1, next_attempt = (SELECT now FROM store_clock) + $3, last_error = $4 \
     WHERE id = $1 AND holder = $2";
+const RELEASE: &str = "UPDATE acme_certificates SET holder = NULL, held_until = 0, \
+    next_attempt = (SELECT now FROM store_clock) WHERE id = $1 AND holder = $2";
 const DROP_OLD: &str = "DELETE FROM acme_certificates \
     WHERE id <> $1 AND ends < (SELECT now FROM store_clock) \
     AND held_until <= (SELECT now FROM store_clock)";
@@ -293,13 +295,14 @@ impl Store {
         }) > 0)
     }
 
-    /// Stores an issued certificate and ends the claim. Returns false if the claim belongs to another
-    /// node.
+    /// Stores an issued certificate and ends the claim. The next order is not before that time has passed.
+    /// Returns false if the claim belongs to another node.
     pub async fn put_acme_certificate(
         &self,
         id: &str,
         holder: &str,
         issued: &IssuedCertificate,
+        until_next: Micros,
     ) -> Result<bool, StoreError> {
         let IssuedCertificate { chain, key, begins, ends } = issued;
         let sealer = self.own_vault()?.sealer().await?;
@@ -313,6 +316,7 @@ impl Store {
                 .bind(clean(&sealed.by))
                 .bind(begins.get())
                 .bind(ends.get())
+                .bind(until_next.get())
                 .execute(pool)
                 .await?
                 .rows_affected()
@@ -334,6 +338,14 @@ impl Store {
         on_writer!(&self.db, pool => {
             let fail = sqlx::query(FAIL).bind(clean(id)).bind(clean(holder));
             fail.bind(until_next.get()).bind(clean(why)).execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Ends a claim without a failure, so that another node can order at once.
+    pub async fn release_acme_order(&self, id: &str, holder: &str) -> Result<(), StoreError> {
+        on_writer!(&self.db, pool => {
+            sqlx::query(RELEASE).bind(clean(id)).bind(clean(holder)).execute(pool).await?;
         });
         Ok(())
     }

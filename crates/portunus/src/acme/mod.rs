@@ -11,8 +11,9 @@ mod schedule;
 pub(crate) use challenges::ChallengeStore;
 
 use canon::Micros;
-use config::{AcmeSettings, AcmeState, ListenerCertificate, ListenerTls};
+use config::{AcmeSettings, AcmeState, CertificateValidity, ListenerCertificate, ListenerTls};
 use futures_util::FutureExt as _;
+use jiff::Timestamp;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +32,8 @@ const CLAIM_PERIOD: Duration = Duration::from_secs(15);
 const ORDER_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time after which another node may try again if the node that ordered has vanished.
 const VANISHED_DELAY: Micros = Micros::from_secs(120);
+/// Period of looking if the configuration names other domains during an order.
+const SETTINGS_PERIOD: Duration = Duration::from_secs(1);
 /// Longest reason that is kept.
 const MAX_REASON_CHARS: usize = 600;
 
@@ -42,6 +45,28 @@ struct SeenCertificate {
     trouble: Option<String>,
 }
 
+/// Trouble of this node that keeps it from ordering, such as a wrong key of the vault. Other nodes can order,
+/// so it is not in the database.
+#[derive(Debug, Default)]
+struct LocalTrouble {
+    reason: Option<String>,
+    /// Number of orders in a row that failed for it.
+    failures: u32,
+    /// Time since the start before which this node orders nothing.
+    retry_at: Micros,
+}
+
+/// Troubles that are logged and last.
+#[derive(Debug, Default)]
+struct LoggedTroubles {
+    /// Of the database.
+    outage: Option<String>,
+    /// Of the certificate in it.
+    unusable: Option<String>,
+    /// Of this node.
+    local: Option<String>,
+}
+
 /// Certificates of one node.
 pub(crate) struct AcmeNode {
     app: Arc<App>,
@@ -50,13 +75,21 @@ pub(crate) struct AcmeNode {
     seen: Option<SeenCertificate>,
     /// True after the notice that there is no certificate.
     has_told: bool,
-    logged: Option<String>,
+    local: LocalTrouble,
+    logged: LoggedTroubles,
 }
 
 impl AcmeNode {
     pub(crate) fn new(app: Arc<App>) -> Self {
         let holder = uuid::Uuid::now_v7().to_string();
-        Self { app, holder, seen: None, has_told: false, logged: None }
+        Self {
+            app,
+            holder,
+            seen: None,
+            has_told: false,
+            local: LocalTrouble::default(),
+            logged: LoggedTroubles::default(),
+        }
     }
 
     /// Takes a new certificate from the store, and orders one if it is time. Does nothing without ACME.
@@ -64,10 +97,17 @@ impl AcmeNode {
         let config = self.app.config();
         let Some(tls) = &config.tls else { return };
         let Some(settings) = tls.acme() else { return };
-        if let Err(e) = self.refresh_and_order(tls, settings).await {
-            let state = AcmeState { trouble: Some(e.to_string()), ..tls.acme_state() };
-            tls.set_acme_state(state);
-            self.log_once(&format!("the certificate in the database cannot be looked at: {e}"));
+        match self.refresh_and_order(tls, settings).await {
+            Ok(()) => self.logged.outage = None,
+            Err(e) => {
+                let trouble = format!("the certificate in the database cannot be looked at: {e}");
+                // Otherwise the certificate is as good as before, and the check of the store tells of it.
+                if tls.certificate().is_none() {
+                    let state = tls.acme_state();
+                    tls.set_acme_state(AcmeState { trouble: Some(trouble.clone()), ..state });
+                }
+                log_once(&mut self.logged.outage, &trouble);
+            }
         }
     }
 
@@ -78,15 +118,22 @@ impl AcmeNode {
     ) -> Result<(), StoreError> {
         let app = Arc::clone(&self.app);
         let (row, next) = self.refresh(tls, settings).await?;
-        if next > app.clock.now() || row.is_held {
+        if row.is_held {
             return Ok(());
         }
-        if let Some(why) = app.admin.vault.unavailable_reason() {
-            let trouble =
-                format!("no certificate is ordered, because its key cannot be sealed: {why}");
-            self.log_once(&trouble);
+        if next > app.clock.now() {
+            self.local = LocalTrouble::default();
+            return Ok(());
+        }
+        if self.local.retry_at > app.ticks() {
+            return Ok(());
+        }
+        self.local.reason = self.obstacle(settings, &row).await?;
+        if let Some(trouble) = self.local.reason.clone() {
+            log_once(&mut self.logged.local, &trouble);
             let state = tls.acme_state();
-            tls.set_acme_state(AcmeState { trouble: Some(trouble), ..state });
+            let trouble = state.trouble.or(Some(trouble));
+            tls.set_acme_state(AcmeState { trouble, ..state });
             return Ok(());
         }
         let (id, version, holder) = (&row.id, row.version, &self.holder);
@@ -96,6 +143,35 @@ impl AcmeNode {
             self.refresh(tls, settings).await?;
         }
         Ok(())
+    }
+
+    /// Returns the reason why this node must leave the order to others: its vault cannot open what they
+    /// sealed, or seal a key.
+    async fn obstacle(
+        &self,
+        settings: &AcmeSettings,
+        row: &AcmeCertificate,
+    ) -> Result<Option<String>, StoreError> {
+        let (store, vault) = (&self.app.store, &self.app.admin.vault);
+        if let Some(why) = vault.unavailable_reason() {
+            let why = format!("no certificate is ordered, because its key cannot be sealed: {why}");
+            return Ok(Some(why));
+        }
+        let refused = |what: &str, why: &str| {
+            Some(format!(
+                "no certificate is ordered by this node, because {what} cannot be opened: {why}; give it the \
+                 `vault` of the others"
+            ))
+        };
+        if let Some(Err(e)) = row.issued.as_ref().map(|issued| store.open_acme_key(&row.id, issued))
+        {
+            return Ok(refused("the key of the last one", &e.to_string()));
+        }
+        match store.acme_account(&settings.account_id()).await {
+            Ok(_) => Ok(None),
+            Err(StoreError::Sealing(why)) => Ok(refused("the account at the authority", &why)),
+            Err(e) => Err(e),
+        }
     }
 
     /// Serves the certificate of the store and notes the state of its orders. Returns the row, and the time
@@ -123,7 +199,14 @@ impl AcmeNode {
             .map_or(Micros::ZERO, |issued| schedule::renewal_time(issued.begins, issued.ends));
         let next = due.max(row.next_attempt);
         let is_unusable = unusable.is_some() && tls.certificate().is_none();
-        let trouble = unusable.or_else(|| row.last_error.clone());
+        if unusable.is_none() {
+            self.logged.unusable = None;
+        }
+        if self.local.reason.is_none() {
+            self.logged.local = None;
+        }
+        let local = unusable.or_else(|| self.local.reason.clone());
+        let trouble = local.or_else(|| row.last_error.clone());
         // A claim moves the next attempt, so that its time says nothing while an order is under way.
         let next_order = Some(if row.is_held { Micros::ZERO } else { next });
         tls.set_acme_state(AcmeState { trouble, next_order, is_unusable });
@@ -160,6 +243,18 @@ impl AcmeNode {
             self.seen = Some(SeenCertificate { id, version, trouble: None });
             return None;
         }
+        let now = self.app.clock.now();
+        let issued = issued.map(|(begins, ends)| CertificateValidity { begins, ends });
+        if let Some(issued) = issued.filter(|issued| !issued.contains(now))
+            && served.is_some_and(|served| served.contains(now))
+        {
+            let time = |at: Micros| Timestamp::from_microsecond(at.get()).unwrap_or_default();
+            let (begins, ends) = (time(issued.begins), time(issued.ends));
+            return Some(format!(
+                "the certificate in the database is valid from {begins} until {ends} only, and the one before \
+                 stays"
+            ));
+        }
         let names: &[String] = if is_own { &settings.domains } else { &[] };
         let trouble = match install(&self.app.store, tls, row, names) {
             Ok(()) => {
@@ -169,7 +264,7 @@ impl AcmeNode {
             }
             Err(why) => {
                 let why = format!("the certificate in the database cannot be used: {why}");
-                self.log_once(&why);
+                log_once(&mut self.logged.unusable, &why);
                 Some(why)
             }
         };
@@ -188,7 +283,8 @@ impl AcmeNode {
         let names = settings.domains.join(", ");
         tracing::info!("a certificate for {names} is ordered from {}", settings.directory);
         let holder = self.holder.clone();
-        let ordering = AssertUnwindSafe(order::place(store, settings)).catch_unwind();
+        let now = app.clock.now();
+        let ordering = AssertUnwindSafe(order::place(store, settings, now)).catch_unwind();
         let ordering = tokio::time::timeout(ORDER_TIMEOUT, ordering);
         let ended = tokio::select! {
             ended = ordering => ended,
@@ -196,13 +292,24 @@ impl AcmeNode {
                 tracing::warn!("another node orders the certificate for {names} now");
                 return Ok(());
             }
+            () = other_settings(&app, &row.id) => {
+                tracing::info!("the order for {names} is given up: the configuration has changed");
+                return store.release_acme_order(&row.id, &holder).await;
+            }
         };
         let failure = match ended {
             Ok(Ok(Ok(issued))) => {
-                if store.put_acme_certificate(&row.id, &holder, &issued).await? {
-                    tracing::info!("a certificate for {names} was issued");
+                let (begins, ends) = (issued.begins, issued.ends);
+                let pause = schedule::order_pause(CertificateValidity { begins, ends });
+                match store.put_acme_certificate(&row.id, &holder, &issued, pause).await {
+                    Ok(true) => {
+                        self.local = LocalTrouble::default();
+                        tracing::info!("a certificate for {names} was issued");
+                        return Ok(());
+                    }
+                    Ok(false) => return Ok(()),
+                    Err(e) => CertificateOrderError::from(e),
                 }
-                return Ok(());
             }
             Ok(Ok(Err(failure))) => failure,
             Ok(Err(_)) => {
@@ -212,26 +319,39 @@ impl AcmeNode {
                 CertificateOrderError::other("the authority did not finish the order in time")
             }
         };
+        let is_local = failure.is_local;
         let attempt = OrderFailure {
-            failures: row.failures,
+            failures: if is_local { self.local.failures } else { row.failures },
             has_certificate: row.issued.as_ref().is_some_and(|one| one.ends > app.clock.now()),
             is_rate_limited: failure.is_rate_limited,
         };
         let delay = attempt.delay(schedule::random_part());
         let why = one_line(&failure.reason);
+        if is_local {
+            tracing::error!(
+                "this node could not order a certificate for {names}: {why}; it tries again in {} s",
+                delay.as_secs()
+            );
+            self.local = LocalTrouble {
+                reason: Some(format!("this node could not order a certificate: {why}")),
+                failures: self.local.failures.saturating_add(1),
+                retry_at: app.ticks() + delay,
+            };
+            return store.release_acme_order(&row.id, &holder).await;
+        }
         tracing::error!(
             "no certificate for {names} was issued: {why}; the next order is in {} s",
             delay.as_secs()
         );
         store.fail_acme_order(&row.id, &holder, delay, &why).await
     }
+}
 
-    /// Logs a trouble unless it is the last one that was logged.
-    fn log_once(&mut self, trouble: &str) {
-        if self.logged.as_deref() != Some(trouble) {
-            tracing::error!("{trouble}");
-            self.logged = Some(trouble.to_owned());
-        }
+/// Logs a trouble unless it is the last one that was logged.
+fn log_once(logged: &mut Option<String>, trouble: &str) {
+    if logged.as_deref() != Some(trouble) {
+        tracing::error!("{trouble}");
+        *logged = Some(trouble.to_owned());
     }
 }
 
@@ -255,6 +375,18 @@ async fn keep_claim(store: &Store, id: &str, holder: &str) {
             // The claim may last until the database answers again.
             Err(e) => tracing::warn!("the claim of the order cannot be extended: {e}"),
         }
+    }
+}
+
+/// Waits until the configuration has no certificate of this name.
+async fn other_settings(app: &App, id: &str) {
+    let is_named = || {
+        let config = app.config();
+        let settings = config.tls.as_ref().and_then(|tls| tls.acme());
+        settings.is_some_and(|settings| settings.certificate_id() == id)
+    };
+    while is_named() {
+        tokio::time::sleep(SETTINGS_PERIOD).await;
     }
 }
 

@@ -27,12 +27,19 @@ pub(super) struct CertificateOrderError {
     pub(super) reason: String,
     /// True if the authority said that it was asked too often.
     pub(super) is_rate_limited: bool,
+    /// True if the cause is on this node: its vault, its way to the database.
+    pub(super) is_local: bool,
     is_unknown_account: bool,
 }
 
 impl CertificateOrderError {
     pub(super) fn other(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), is_rate_limited: false, is_unknown_account: false }
+        let (is_rate_limited, is_local, is_unknown_account) = (false, false, false);
+        Self { reason: reason.into(), is_rate_limited, is_local, is_unknown_account }
+    }
+
+    fn local(reason: impl Into<String>) -> Self {
+        Self { is_local: true, ..Self::other(reason) }
     }
 }
 
@@ -50,6 +57,7 @@ impl From<Error> for CertificateOrderError {
         Self {
             reason,
             is_rate_limited: problem_type == RATE_LIMITED,
+            is_local: false,
             is_unknown_account: problem_type == UNKNOWN_ACCOUNT,
         }
     }
@@ -57,13 +65,13 @@ impl From<Error> for CertificateOrderError {
 
 impl From<StoreError> for CertificateOrderError {
     fn from(error: StoreError) -> Self {
-        Self::other(format!("the database: {error}"))
+        Self::local(format!("the database: {error}"))
     }
 }
 
 impl From<rcgen::Error> for CertificateOrderError {
     fn from(error: rcgen::Error) -> Self {
-        Self::other(format!("the request for a certificate cannot be made: {error}"))
+        Self::local(format!("the request for a certificate cannot be made: {error}"))
     }
 }
 
@@ -79,9 +87,10 @@ fn told(problem: &Problem) -> String {
 pub(super) async fn place(
     store: &Store,
     settings: &AcmeSettings,
+    now: Micros,
 ) -> Result<IssuedCertificate, CertificateOrderError> {
     let mut answers = Vec::new();
-    let placed = place_with(store, settings, &mut answers).await;
+    let placed = place_with(store, settings, now, &mut answers).await;
     for ChallengeAnswer { kind, name, .. } in answers {
         if let Err(e) = store.drop_challenge(kind, &name).await {
             tracing::warn!("the answer to a challenge cannot be removed: {e}");
@@ -96,6 +105,7 @@ pub(super) async fn place(
 async fn place_with(
     store: &Store,
     settings: &AcmeSettings,
+    now: Micros,
     answers: &mut Vec<ChallengeAnswer>,
 ) -> Result<IssuedCertificate, CertificateOrderError> {
     let account = open_account(store, settings).await?;
@@ -107,9 +117,9 @@ async fn place_with(
         Ok(OrderStatus::Ready) => {}
         Ok(_) => {
             let why = "the authority refused the order without a reason";
-            return Err(refusal(&mut order, CertificateOrderError::other(why)).await);
+            return Err(refusal(&mut order, settings, CertificateOrderError::other(why)).await);
         }
-        Err(error @ Error::Api(_)) => return Err(refusal(&mut order, error.into()).await),
+        Err(error @ Error::Api(_)) => return Err(refusal(&mut order, settings, error.into()).await),
         Err(other) => return Err(other.into()),
     }
     let key = KeyPair::generate()?;
@@ -122,6 +132,10 @@ async fn place_with(
     let (_, validity) = config::certified_key(&chain, &key, &settings.domains).map_err(|why| {
         CertificateOrderError::other(format!("the authority issued a wrong one: {why}"))
     })?;
+    // It would take the place of a good one, and would be ordered again and again.
+    if validity.ends <= now {
+        return Err(CertificateOrderError::other("the authority issued one that has expired"));
+    }
     Ok(IssuedCertificate { chain, key, begins: validity.begins, ends: validity.ends })
 }
 
@@ -170,6 +184,7 @@ async fn authorize(
         AcmeChallenge::Http01 => ChallengeType::Http01,
         AcmeChallenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
     };
+    check_count(order, settings)?;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -213,8 +228,26 @@ async fn authorize(
     Ok(())
 }
 
+/// Refuses an order with more authorizations than names. Each one is a request.
+fn check_count(order: &mut Order, settings: &AcmeSettings) -> Result<(), CertificateOrderError> {
+    let (count, names) = (order.state().authorizations.len(), settings.domains.len());
+    if count > names {
+        let why = format!("the authority wants {count} authorizations for {names} names");
+        return Err(CertificateOrderError::other(why));
+    }
+    Ok(())
+}
+
 /// Returns the reason why the authority refused an order, from the challenges that failed if any did.
-async fn refusal(order: &mut Order, whole: CertificateOrderError) -> CertificateOrderError {
+async fn refusal(
+    order: &mut Order,
+    settings: &AcmeSettings,
+    whole: CertificateOrderError,
+) -> CertificateOrderError {
+    // The authority may have changed the order since.
+    if check_count(order, settings).is_err() {
+        return whole;
+    }
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -228,4 +261,16 @@ async fn refusal(order: &mut Order, whole: CertificateOrderError) -> Certificate
         return whole;
     }
     CertificateOrderError { reason: reasons.join("; "), ..whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_the_own_vault_and_database_are_local() {
+        let sealing = StoreError::Sealing("another key".to_owned());
+        assert!(CertificateOrderError::from(sealing).is_local);
+        assert!(!CertificateOrderError::from(Error::Str("no answer")).is_local);
+    }
 }

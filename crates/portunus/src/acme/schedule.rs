@@ -2,6 +2,7 @@
 
 use aws_lc_rs::rand;
 use canon::Micros;
+use config::CertificateValidity;
 
 /// Delay after the first failure. With it an hour has at most five failures, which is what Let's Encrypt
 /// allows (<https://letsencrypt.org/docs/rate-limits/#authorization-failures-per-identifier-per-account>).
@@ -12,6 +13,9 @@ const MAX_DELAY: Micros = Micros::from_hours(12);
 const MAX_DELAY_WITHOUT: Micros = Micros::from_hours(1);
 /// Shortest delay after the authority said that it was asked too often.
 const RATE_LIMIT_DELAY: Micros = Micros::from_hours(1);
+/// Shortest time between a certificate and the next order, and the same as a divisor of the validity.
+const MIN_ORDER_PAUSE: Micros = Micros::from_secs(600);
+const ORDER_PAUSE_PART: i64 = 10;
 /// Largest random part of a delay, as a divisor.
 const JITTER_PART: i64 = 10;
 /// Parts per million.
@@ -48,6 +52,14 @@ pub(super) fn renewal_time(begins: Micros, ends: Micros) -> Micros {
     let renewal = begins + (ends - begins).max(0) * 2 / 3;
     // A time between two others fits.
     Micros::new(i64::try_from(renewal).unwrap_or(i64::MAX))
+}
+
+/// Returns the time after an issued certificate in which none is ordered, even if the certificate is due: its
+/// authority may issue expired ones, and clocks may be wrong.
+pub(super) fn order_pause(validity: CertificateValidity) -> Micros {
+    let CertificateValidity { begins, ends } = validity;
+    let part = ends.get().saturating_sub(begins.get()) / ORDER_PAUSE_PART;
+    Micros::new(part.max(MIN_ORDER_PAUSE.get()))
 }
 
 /// Returns a random number of parts per million; zero if there is no randomness.
@@ -95,6 +107,17 @@ mod tests {
         assert_eq!(one.delay(1_000_000).as_secs(), 132);
         assert_eq!(one.delay(u32::MAX).as_secs(), 132);
         assert!((0..100).all(|_| random_part() < 1_000_000));
+    }
+
+    #[test]
+    fn orders_have_a_pause() {
+        let pause = |begins, ends| {
+            let (begins, ends) = (Micros::from_secs(begins), Micros::from_secs(ends));
+            order_pause(CertificateValidity { begins, ends }).as_secs()
+        };
+        assert_eq!(pause(0, 90 * 86_400), 9 * 86_400);
+        assert_eq!(pause(0, 60), 600);
+        assert_eq!(pause(60, 0), 600, "it ends before it begins");
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::test_database::TestDatabase;
 on_both!(
     one_node_orders_at_a_time,
     a_node_that_lost_its_claim_changes_nothing,
+    a_claim_that_is_given_back_counts_no_failure,
+    the_next_order_waits_after_an_issued_certificate,
     keys_are_sealed_and_sealed_again,
     answers_to_challenges_end_by_time,
 );
@@ -60,7 +62,7 @@ async fn a_node_that_lost_its_claim_changes_nothing(database: Arc<TestDatabase>)
     assert!(!store.keep_acme_claim(ID, "a", CLAIM).await.unwrap(), "it has ended by time");
     assert!(claim(&store, 0, "b").await);
     assert!(store.keep_acme_claim(ID, "b", CLAIM).await.unwrap());
-    assert!(!store.put_acme_certificate(ID, "a", &issued(9)).await.unwrap());
+    assert!(!store.put_acme_certificate(ID, "a", &issued(9), LATER).await.unwrap());
     store.fail_acme_order(ID, "a", LATER, "late").await.unwrap();
     assert_eq!(store.acme_certificate(ID).await.unwrap().failures, 0);
     store.fail_acme_order(ID, "b", LATER, "no answer").await.unwrap();
@@ -75,12 +77,35 @@ async fn a_node_that_lost_its_claim_changes_nothing(database: Arc<TestDatabase>)
     assert!(!store.claim_acme_order(other, 0, "b", CLAIM, LATER).await.unwrap());
 }
 
+async fn a_claim_that_is_given_back_counts_no_failure(database: Arc<TestDatabase>) {
+    let (store, _) = with_vault(database.open().await);
+    store.acme_certificate(ID).await.unwrap();
+    assert!(store.claim_acme_order(ID, 0, "a", CLAIM, LATER).await.unwrap());
+    store.release_acme_order(ID, "b").await.unwrap();
+    assert!(store.acme_certificate(ID).await.unwrap().is_held, "it is the claim of another node");
+    store.release_acme_order(ID, "a").await.unwrap();
+    let row = store.acme_certificate(ID).await.unwrap();
+    assert_eq!((row.failures, row.is_held, row.last_error), (0, false, None));
+    assert!(claim(&store, 0, "b").await);
+}
+
+async fn the_next_order_waits_after_an_issued_certificate(database: Arc<TestDatabase>) {
+    let (store, _) = with_vault(database.open().await);
+    store.acme_certificate(ID).await.unwrap();
+    assert!(claim(&store, 0, "a").await);
+    // It is due already, by whatever clock.
+    assert!(store.put_acme_certificate(ID, "a", &issued(2), LATER).await.unwrap());
+    assert!(store.acme_certificate(ID).await.unwrap().next_attempt > Micros::ZERO);
+    assert!(!claim(&store, 1, "a").await, "orders have pauses");
+}
+
 async fn keys_are_sealed_and_sealed_again(database: Arc<TestDatabase>) {
     let (store, vault) = with_vault(database.open().await);
     store.acme_certificate(ID).await.unwrap();
     assert!(claim(&store, 0, "a").await);
     let end = Micros::from_days(40_000);
-    assert!(store.put_acme_certificate(ID, "a", &issued(end.get())).await.unwrap());
+    let issued = issued(end.get());
+    assert!(store.put_acme_certificate(ID, "a", &issued, Micros::ZERO).await.unwrap());
     let account = AcmeAccount { contacts: "mailto:a@b.c".to_owned(), secret: "{}".to_owned() };
     store.put_acme_account("ca", &account).await.unwrap();
     let row = store.acme_certificate(ID).await.unwrap();
