@@ -115,7 +115,7 @@ impl Admin {
         let stored = self.stored.lock();
         let old = self.engine.config();
         if let Some(mut config) = make(&old, &stored) {
-            config.inherit_health(&old);
+            config.inherit_health(&old, self.engine.clock.now());
             self.engine.set_config(config);
         }
     }

@@ -156,7 +156,7 @@ pub(super) fn check(
             let wrong = |why: &dyn std::fmt::Display| {
                 FieldError::new("server.acme.ca", format_args!("{}: {why}", file.display()))
             };
-            let pem = std::fs::read(&file).map_err(|e| wrong(&e))?;
+            let pem = tls_files::read("server.acme.ca", &file)?;
             outbound.trusting(&pem).map_err(|e| wrong(&e))?
         }
     };

@@ -1,6 +1,7 @@
 //! Validity of the listener's certificate.
 
 use canon::Micros;
+use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use rustls::pki_types::CertificateDer;
@@ -31,14 +32,36 @@ pub struct CertificateValidity {
 }
 
 impl CertificateValidity {
-    /// Returns the time in which all certificates of a chain are valid. One that cannot be read does not
-    /// count.
-    pub(super) fn of_chain(chain: &[CertificateDer<'_>]) -> Option<Self> {
-        let all = chain.iter().filter_map(|one| validity(one));
-        all.reduce(|sum, one| Self {
-            begins: sum.begins.max(one.begins),
-            ends: sum.ends.min(one.ends),
-        })
+    /// Reads the validity of the certificate itself. The end of an issuer in the chain does not count,
+    /// because a renewal would not change it.
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        validity(certificate)
+    }
+
+    /// Returns true within the validity.
+    pub fn contains(&self, now: Micros) -> bool {
+        self.begins <= now && now < self.ends
+    }
+}
+
+impl ListenerCertificate {
+    /// Returns true if the certificate is valid at this time, as far as that is known.
+    pub fn is_valid(&self, now: Micros) -> bool {
+        self.validity.is_none_or(|validity| validity.contains(now))
+    }
+
+    /// Returns the reason why the certificate must not take the place of this one: it is not valid yet or
+    /// any more, and this one is.
+    pub(super) fn worse_than(&self, other: &Self, now: Micros) -> Option<String> {
+        let validity = self.validity.filter(|_| !self.is_valid(now) && other.is_valid(now))?;
+        let (word, at) = if validity.begins > now {
+            ("before", validity.begins)
+        } else {
+            ("after", validity.ends)
+        };
+        let at = Timestamp::from_microsecond(at.get()).map(|at| at.to_string());
+        let at = at.unwrap_or_else(|_| "an unknown time".to_owned());
+        Some(format!("the certificate {} is not valid {word} {at}", self.origin))
     }
 }
 

@@ -4,6 +4,7 @@
 //! count of running calls. A reload must not retry a dead lane or forget a wait that a provider
 //! asked for.
 
+use canon::Micros;
 use std::collections::HashMap;
 use std::sync::Arc;
 use upstream::{CredentialHealth, HealthTracker};
@@ -62,10 +63,10 @@ impl PreviousLanes<'_> {
 
 impl Config {
     /// Takes over the health and the counts of lanes that still exist, what their credentials fetched, and
-    /// the certificate of the listener if it is not in a file.
-    pub fn inherit_health(&mut self, old: &Self) {
+    /// the certificate of the listener if it is not in a file, or if the one in the file is not valid.
+    pub fn inherit_health(&mut self, old: &Self, now: Micros) {
         if let (Some(tls), Some(earlier)) = (&self.tls, &old.tls) {
-            tls.adopt(earlier);
+            tls.adopt(earlier, now);
         }
         for provider in &self.providers {
             if let Some(earlier) = old.providers.iter().find(|own| own.name == provider.name) {

@@ -2,7 +2,8 @@
 //!
 //! Files are looked at by their paths every few seconds, as the configuration file is (`watch.rs`). New
 //! connections use what was read last. A set of files that cannot be used changes nothing: the certificate
-//! before stays, and [`ListenerTls::trouble`] tells why.
+//! before stays, and [`ListenerTls::trouble`] tells why. A disk may hang while it is looked at, so no lock
+//! that others wait for is held meanwhile.
 
 use arc_swap::ArcSwap;
 use canon::Micros;
@@ -12,6 +13,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::acme::AcmeSettings;
 use crate::certificate::ListenerCertificate;
@@ -19,6 +21,9 @@ use crate::error::FieldError;
 use crate::file_version::FileVersion;
 use crate::raw::RawTls;
 use crate::tls_files::{self, CallerCertificates};
+
+/// Time after which a look at the files that has not ended is a trouble.
+const MAX_LOOK_TIME: Duration = Duration::from_secs(10);
 
 /// Origin of the listener's certificate.
 #[derive(Clone, Debug)]
@@ -46,6 +51,16 @@ struct ServedTls {
     callers: Option<Arc<dyn ClientCertVerifier>>,
 }
 
+/// A certificate of the listener with its key.
+type CertifiedPair = (Arc<CertifiedKey>, ListenerCertificate);
+
+/// Contents of the files.
+struct TlsFiles {
+    /// `None` if the certificate is not in a file.
+    pair: Option<CertifiedPair>,
+    callers: Option<Arc<dyn ClientCertVerifier>>,
+}
+
 /// Versions of the watched files.
 #[derive(Debug)]
 struct FileWatch {
@@ -53,8 +68,24 @@ struct FileWatch {
     loaded: Vec<Option<FileVersion>>,
     /// Versions of the last look.
     seen: Vec<Option<FileVersion>>,
+}
+
+/// State of the files, as the last look found them.
+#[derive(Debug, Default)]
+struct FileState {
     /// Reason why the present files are not used.
     trouble: Option<String>,
+    /// Begin of the look that runs.
+    look_begun: Option<Instant>,
+}
+
+/// Notes the end of a look when it is dropped.
+struct RunningLook<'a>(&'a Mutex<FileState>);
+
+impl Drop for RunningLook<'_> {
+    fn drop(&mut self) {
+        self.0.lock().look_begun = None;
+    }
 }
 
 /// Result of a look at the files.
@@ -73,7 +104,10 @@ pub struct ListenerTls {
     source: CertificateSource,
     callers: Option<CallerCertificates>,
     served: ArcSwap<ServedTls>,
+    /// Held during a look at the files, which a disk may delay.
     watch: Mutex<FileWatch>,
+    /// Held for moments, and during each exchange of `served`.
+    state: Mutex<FileState>,
     acme: Mutex<AcmeState>,
 }
 
@@ -119,13 +153,15 @@ impl ListenerTls {
         callers: Option<CallerCertificates>,
     ) -> Result<Self, FieldError> {
         let loaded = versions(&source, callers.as_ref());
-        let served = read_files(&source, callers.as_ref(), None)?;
-        let watch = FileWatch { seen: loaded.clone(), loaded, trouble: None };
+        let TlsFiles { pair, callers: verifier } = read_files(&source, callers.as_ref())?;
+        let served = ServedTls::new(pair, verifier)?;
+        let watch = FileWatch { seen: loaded.clone(), loaded };
         Ok(Self {
             source,
             callers,
             served: ArcSwap::from_pointee(served),
             watch: Mutex::new(watch),
+            state: Mutex::default(),
             acme: Mutex::default(),
         })
     }
@@ -150,7 +186,19 @@ impl ListenerTls {
 
     /// Returns the reason why the present files are not used.
     pub fn trouble(&self) -> Option<String> {
-        self.watch.lock().trouble.clone()
+        let state = self.state.lock();
+        let late = state.look_begun.map(|begun| begun.elapsed()).filter(|it| *it > MAX_LOOK_TIME);
+        match late {
+            Some(time) => {
+                Some(format!("their disk has not answered for {} seconds", time.as_secs()))
+            }
+            None => state.trouble.clone(),
+        }
+    }
+
+    /// Returns true while the files are looked at.
+    pub fn is_looking(&self) -> bool {
+        self.state.lock().look_begun.is_some()
     }
 
     /// Returns the state of the orders of certificates.
@@ -164,32 +212,58 @@ impl ListenerTls {
     }
 
     /// Looks at the files, and reads them if they have changed and rest. Files with trouble are read
-    /// again each time, because the trouble may be one of the moment.
-    pub fn look(&self) -> TlsLook {
-        let mut watch = self.watch.lock();
+    /// again each time, because the trouble may be one of the moment. A second look does nothing while one
+    /// runs.
+    pub fn look(&self, now: Micros) -> TlsLook {
+        let Some(mut watch) = self.watch.try_lock() else { return TlsLook::Same };
+        self.state.lock().look_begun = Some(Instant::now());
+        let _running = RunningLook(&self.state);
+        self.look_with(&mut watch, now)
+    }
+
+    fn look_with(&self, watch: &mut FileWatch, now: Micros) -> TlsLook {
         let found = versions(&self.source, self.callers.as_ref());
         if found != watch.seen {
             watch.seen = found;
             return TlsLook::Same;
         }
-        if found == watch.loaded && watch.trouble.is_none() {
+        if found == watch.loaded && self.state.lock().trouble.is_none() {
             return TlsLook::Same;
         }
-        let last = self.served.load_full();
-        match read_files(&self.source, self.callers.as_ref(), Some(&last)) {
-            Ok(served) => {
-                self.served.store(Arc::new(served));
+        let files = read_files(&self.source, self.callers.as_ref());
+        let used = files.map_err(|why| why.to_string()).and_then(|files| self.take(files, now));
+        match used {
+            Ok(()) => {
                 watch.loaded = found;
-                watch.trouble = None;
                 TlsLook::Reloaded
             }
             Err(why) => {
-                let why = why.to_string();
-                let is_known = watch.trouble.as_ref() == Some(&why);
-                watch.trouble = Some(why.clone());
-                if is_known { TlsLook::Same } else { TlsLook::Refused(why) }
+                let known = self.state.lock().trouble.replace(why.clone());
+                if known.as_ref() == Some(&why) { TlsLook::Same } else { TlsLook::Refused(why) }
             }
         }
+    }
+
+    /// Uses the contents of files. Returns why it does not.
+    fn take(&self, files: TlsFiles, now: Micros) -> Result<(), String> {
+        let mut state = self.state.lock();
+        let last = self.served.load_full();
+        let TlsFiles { pair, callers } = files;
+        let refused = match (&pair, &last.certificate) {
+            (Some((_, new)), Some(last)) => new.worse_than(last, now),
+            (_, None) | (None, _) => None,
+        };
+        let pair = if refused.is_some() { None } else { pair };
+        // Authorities of callers are used in any case. Without them all would stay as it is.
+        if refused.is_none() || self.callers.is_some() {
+            let served = ServedTls::new(pair.or_else(|| last.pair()), callers);
+            self.served.store(Arc::new(served.map_err(|why| why.to_string())?));
+        }
+        if let Some(why) = refused {
+            return Err(why);
+        }
+        state.trouble = None;
+        Ok(())
     }
 
     /// Serves an issued certificate from now on.
@@ -199,26 +273,56 @@ impl ListenerTls {
         certificate: ListenerCertificate,
     ) -> Result<(), FieldError> {
         // Held, so that a look at the same time does not lose it.
-        let _watch = self.watch.lock();
+        let _state = self.state.lock();
         let callers = self.served.load().callers.clone();
-        let server = tls_files::server_config(Some(Arc::clone(&key)), callers.clone())?;
-        let (server, certificate) = (Arc::new(server), Some(certificate));
-        self.served.store(Arc::new(ServedTls { server, key: Some(key), certificate, callers }));
+        self.served.store(Arc::new(ServedTls::new(Some((key, certificate)), callers)?));
         Ok(())
     }
 
-    /// Takes over the issued certificate of an earlier configuration.
-    pub(crate) fn adopt(&self, earlier: &Arc<Self>) {
-        if std::ptr::eq(self, Arc::as_ptr(earlier)) || self.acme().is_none() {
+    /// Takes over the certificate of an earlier configuration: an issued one, and one of files if that in the
+    /// present files is not valid.
+    pub(crate) fn adopt(&self, earlier: &Arc<Self>, now: Micros) {
+        if std::ptr::eq(self, Arc::as_ptr(earlier)) {
             return;
         }
-        let served = earlier.served.load();
-        if earlier.acme().is_none() || self.certificate().is_some() {
-            return;
-        }
-        let (Some(key), Some(certificate)) = (&served.key, &served.certificate) else { return };
+        let Some((key, certificate)) = earlier.served.load().pair() else { return };
+        let trouble = match (&self.source, &earlier.source) {
+            (CertificateSource::Files { .. }, CertificateSource::Files { .. }) => {
+                let own = self.certificate();
+                match own.and_then(|own| own.worse_than(&certificate, now)) {
+                    None => return,
+                    trouble => trouble,
+                }
+            }
+            (CertificateSource::Acme(_), CertificateSource::Acme(_)) => {
+                if self.certificate().is_some() {
+                    return;
+                }
+                None
+            }
+            (CertificateSource::Acme(_), CertificateSource::Files { .. })
+            | (CertificateSource::Files { .. }, CertificateSource::Acme(_)) => return,
+        };
         // The certificate was served before, so that it can be served again.
-        let _ = self.install(Arc::clone(key), certificate.clone());
+        if self.install(key, certificate).is_ok() {
+            self.state.lock().trouble = trouble;
+        }
+    }
+}
+
+impl ServedTls {
+    fn new(
+        pair: Option<CertifiedPair>,
+        callers: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<Self, FieldError> {
+        let (key, certificate) = pair.unzip();
+        let server = Arc::new(tls_files::server_config(key.clone(), callers.clone())?);
+        Ok(Self { server, key, certificate, callers })
+    }
+
+    /// Returns the certificate with its key.
+    fn pair(&self) -> Option<CertifiedPair> {
+        self.key.clone().zip(self.certificate.clone())
     }
 }
 
@@ -270,24 +374,16 @@ fn versions(
     all.map(|path| path.and_then(FileVersion::of)).collect()
 }
 
-/// Reads all files. An issued certificate is kept.
+/// Reads all files.
 fn read_files(
     source: &CertificateSource,
     callers: Option<&CallerCertificates>,
-    last: Option<&ServedTls>,
-) -> Result<ServedTls, FieldError> {
-    let (key, certificate) = match source {
-        CertificateSource::Files { cert, key } => {
-            let (key, certificate) = tls_files::certificate_files(cert, key)?;
-            (Some(key), Some(certificate))
-        }
-        CertificateSource::Acme(_) => {
-            last.map(|last| (last.key.clone(), last.certificate.clone())).unwrap_or_default()
-        }
+) -> Result<TlsFiles, FieldError> {
+    let pair = match source {
+        CertificateSource::Files { cert, key } => Some(tls_files::certificate_files(cert, key)?),
+        CertificateSource::Acme(_) => None,
     };
-    let callers = callers.map(tls_files::caller_verifier).transpose()?;
-    let server = Arc::new(tls_files::server_config(key.clone(), callers.clone())?);
-    Ok(ServedTls { server, key, certificate, callers })
+    Ok(TlsFiles { pair, callers: callers.map(tls_files::caller_verifier).transpose()? })
 }
 
 #[cfg(test)]

@@ -8,7 +8,10 @@ use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName,
 };
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ParsedCertificate, ResolvesServerCert,
+    WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use std::fs::File;
 use std::io::Read as _;
@@ -66,7 +69,8 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// Returns the settings of a listener: TLS 1.2 and 1.3 without early data, `h2` before `http/1.1`. Without
-/// a certificate every handshake fails.
+/// a certificate every handshake fails. Sessions of callers with certificates are not resumed, because a
+/// resumption does not look at the certificate: it may have expired or been revoked since.
 pub(crate) fn server_config(
     certificate: Option<Arc<CertifiedKey>>,
     callers: Option<Arc<dyn ClientCertVerifier>>,
@@ -74,20 +78,29 @@ pub(crate) fn server_config(
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|e| FieldError::new("server.tls", e))?;
+    let is_resumable = callers.is_none();
     let builder = match callers {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(Arc::new(OneCertificate(certificate)));
+    if !is_resumable {
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// Reads a file, unless it is too large for its purpose.
-fn read(field: &str, path: &Path) -> Result<Vec<u8>, FieldError> {
+/// Reads a file, unless it is too large for its purpose. Others than regular files are refused: to open a
+/// named pipe waits for its writer.
+pub(crate) fn read(field: &str, path: &Path) -> Result<Vec<u8>, FieldError> {
     let unreadable = |e: std::io::Error| {
         FieldError::new(field, format_args!("{} cannot be read: {e}", path.display()))
     };
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(FieldError::new(field, format_args!("{} is no regular file", path.display())));
+    }
     let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
@@ -161,7 +174,7 @@ fn from_pem(
     }
     let key =
         PrivateKeyDer::from_pem_slice(key).map_err(|e| CertificateError::Key(e.to_string()))?;
-    let validity = CertificateValidity::of_chain(&chain);
+    let validity = chain.first().and_then(|first| CertificateValidity::of(first));
     let certified = CertifiedKey::from_der(chain, key, &provider());
     let certified = certified.map_err(|e| CertificateError::Mismatch(e.to_string()))?;
     Ok((Arc::new(certified), validity))
@@ -212,10 +225,7 @@ pub(crate) fn caller_verifier(
             return Err(wrong(CRL, path, &"it holds no list of revoked certificates in PEM"));
         }
         // An authority without a list in the file revokes nothing.
-        builder = builder
-            .with_crls(lists)
-            .only_check_end_entity_revocation()
-            .allow_unknown_revocation_status();
+        builder = builder.with_crls(lists).allow_unknown_revocation_status();
     }
     if !is_required {
         builder = builder.allow_unauthenticated();

@@ -9,6 +9,9 @@ use crate::app::App;
 
 /// Period of looking at the files. A change is used after two looks.
 const LOOK_PERIOD: Duration = Duration::from_secs(2);
+/// Time for which the loop waits for a look. A disk that hangs must not keep a new configuration from being
+/// looked at.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl App {
     /// Starts the loops. Without TLS they do nothing.
@@ -39,23 +42,35 @@ impl App {
             metrics.is_good.set(1);
             return;
         };
-        let files = Arc::clone(tls);
-        // A disk that hangs must not stop the runtime.
-        match tokio::task::spawn_blocking(move || files.look()).await {
-            Ok(TlsLook::Same) => {}
-            Ok(TlsLook::Reloaded) => {
-                tracing::info!("the changed certificate files are used from now on");
+        let now = self.clock.now();
+        // One thread at most waits for a disk that hangs.
+        if !tls.is_looking() {
+            let files = Arc::clone(tls);
+            let looking = tokio::task::spawn_blocking(move || log_look(&files.look(now)));
+            match tokio::time::timeout(LOOK_TIMEOUT, looking).await {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => tracing::error!("the certificate files could not be looked at: {e}"),
+                Err(_) => tracing::error!(
+                    "the disk of the certificate files does not answer; what was read last stays in use"
+                ),
             }
-            Ok(TlsLook::Refused(why)) => {
-                tracing::error!("the changed certificate files are not used: {why}");
-            }
-            Err(e) => tracing::error!("the certificate files could not be looked at: {e}"),
         }
         let certificate = tls.certificate();
         let validity = certificate.as_ref().and_then(|one| one.validity);
         metrics.expires.set(validity.map_or(0, |validity| validity.ends.as_secs()));
-        let is_good =
-            certificate.is_some() && tls.trouble().is_none() && tls.acme_state().trouble.is_none();
+        let is_good = certificate.is_some_and(|one| one.is_valid(now))
+            && tls.trouble().is_none()
+            && tls.acme_state().trouble.is_none();
         metrics.is_good.set(i64::from(is_good));
+    }
+}
+
+fn log_look(look: &TlsLook) {
+    match look {
+        TlsLook::Same => {}
+        TlsLook::Reloaded => tracing::info!("the changed certificate files are used from now on"),
+        TlsLook::Refused(why) => {
+            tracing::error!("the changed certificate files are not used: {why}");
+        }
     }
 }

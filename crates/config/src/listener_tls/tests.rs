@@ -5,7 +5,7 @@ use rcgen::{CertificateParams, Issuer, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, ServerConnection};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -65,7 +65,7 @@ fn pair() -> (String, String) {
 
 /// Looks often enough for a change to be used.
 fn looks(tls: &ListenerTls) -> Vec<TlsLook> {
-    (0..4).map(|_| tls.look()).filter(|look| *look != TlsLook::Same).collect()
+    (0..4).map(|_| tls.look(now())).filter(|look| *look != TlsLook::Same).collect()
 }
 
 fn served(tls: &ListenerTls) -> Vec<u8> {
@@ -84,7 +84,7 @@ fn changed_files_are_used_once_they_rest() {
     let tls = folder.load(folder.tls());
     assert_eq!((served(&tls), looks(&tls)), (der(&first), vec![]));
     let second = folder.write_pair(".");
-    assert_eq!(tls.look(), TlsLook::Same, "they may still be written");
+    assert_eq!(tls.look(now()), TlsLook::Same, "they may still be written");
     assert_eq!(looks(&tls), [TlsLook::Reloaded]);
     assert_eq!(served(&tls), der(&second));
     assert!(tls.certificate().unwrap().validity.is_some());
@@ -145,6 +145,14 @@ fn files_that_cannot_be_used_change_nothing_and_are_told_once() {
     assert_eq!(served(&tls), der(&other));
 }
 
+fn authority_params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::CrlSign];
+    params
+}
+
 /// An authority of callers, with the means to issue.
 struct Authority {
     pem: String,
@@ -154,10 +162,7 @@ struct Authority {
 impl Authority {
     fn new() -> Self {
         let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::CrlSign];
+        let params = authority_params("root");
         let pem = params.self_signed(&key).unwrap().pem();
         Self { pem, issuer: Issuer::new(params, key) }
     }
@@ -168,7 +173,16 @@ impl Authority {
         params.serial_number = Some(serial.into());
         let cert = params.signed_by(&key, &self.issuer).unwrap();
         let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
-        CallerPair { cert: cert.der().clone(), key }
+        CallerPair { chain: vec![cert.der().clone()], key }
+    }
+
+    /// Returns an authority that this one has issued.
+    fn issue_authority(&self, serial: u64) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = authority_params("between");
+        params.serial_number = Some(serial.into());
+        let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
     }
 
     /// Returns a list in which one certificate is revoked.
@@ -193,27 +207,44 @@ impl Authority {
 }
 
 struct CallerPair {
-    cert: CertificateDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-/// Shakes hands in memory. Returns true if both sides agree.
-fn shakes_hands(tls: &ListenerTls, trusted: &str, caller: Option<&CallerPair>) -> bool {
+fn client_config(
+    trusted: &str,
+    caller: Option<&CallerPair>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots);
-    let config = match caller {
+    match caller {
         None => builder.with_no_client_auth(),
-        Some(CallerPair { cert, key }) => {
-            builder.with_client_auth_cert(vec![cert.clone()], key.clone_key()).unwrap()
+        Some(CallerPair { chain, key }) => {
+            builder.with_client_auth_cert(chain.clone(), key.clone_key()).unwrap()
         }
-    };
+    }
+}
+
+/// Shakes hands in memory. Returns true if both sides agree.
+fn shakes_hands(tls: &ListenerTls, trusted: &str, caller: Option<&CallerPair>) -> bool {
+    let config = Arc::new(client_config(trusted, caller, rustls::ALL_VERSIONS));
+    let ends = handshake(tls, &config);
+    ends.is_some_and(|(client, server)| !client.is_handshaking() && !server.is_handshaking())
+}
+
+/// Shakes hands in memory. Returns both ends, unless one of them refuses.
+fn handshake(
+    tls: &ListenerTls,
+    config: &Arc<ClientConfig>,
+) -> Option<(ClientConnection, ServerConnection)> {
     let name = ServerName::try_from("gateway.test").unwrap();
-    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut client = ClientConnection::new(Arc::clone(config), name).unwrap();
     let mut server = ServerConnection::new(tls.server_config()).unwrap();
     for _ in 0..10 {
         let mut bytes = Vec::new();
@@ -223,9 +254,7 @@ fn shakes_hands(tls: &ListenerTls, trusted: &str, caller: Option<&CallerPair>) -
         let mut bytes = bytes.as_slice();
         while !bytes.is_empty() {
             server.read_tls(&mut bytes).unwrap();
-            if server.process_new_packets().is_err() {
-                return false;
-            }
+            server.process_new_packets().ok()?;
         }
         let mut bytes = Vec::new();
         while server.wants_write() {
@@ -234,12 +263,10 @@ fn shakes_hands(tls: &ListenerTls, trusted: &str, caller: Option<&CallerPair>) -
         let mut bytes = bytes.as_slice();
         while !bytes.is_empty() {
             client.read_tls(&mut bytes).unwrap();
-            if client.process_new_packets().is_err() {
-                return false;
-            }
+            client.process_new_packets().ok()?;
         }
     }
-    !client.is_handshaking() && !server.is_handshaking()
+    Some((client, server))
 }
 
 #[test]
@@ -310,4 +337,141 @@ fn wrong_settings_name_their_field() {
         assert_eq!(refused.field, field, "{refused}");
     }
     assert!(ListenerTls::check(None, None).unwrap().is_none());
+}
+
+fn now() -> Micros {
+    Micros::new(jiff::Timestamp::now().as_microsecond())
+}
+
+/// Writes a pair that is valid for these years.
+fn write_pair_of(folder: &TestFolder, begin: i32, end: i32) -> String {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["gateway.test".to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(begin, 1, 1);
+    params.not_after = rcgen::date_time_ymd(end, 1, 1);
+    let cert = params.self_signed(&key).unwrap().pem();
+    folder.write("cert.pem", &cert);
+    folder.write("key.pem", key.serialize_pem());
+    cert
+}
+
+#[test]
+fn a_pair_that_is_not_valid_does_not_take_the_place_of_a_good_one() {
+    let folder = TestFolder::new();
+    let good = folder.write_pair(".");
+    let tls = Arc::new(folder.load(folder.tls()));
+    for (begin, end, word) in [(2000, 2001, "not valid after"), (2100, 2101, "not valid before")] {
+        write_pair_of(&folder, begin, end);
+        let told = looks(&tls);
+        assert!(
+            matches!(told.as_slice(), [TlsLook::Refused(why)] if why.contains(word)),
+            "{told:?}"
+        );
+        assert_eq!(served(&tls), der(&good));
+        // A reload of the configuration reads the files too.
+        let reloaded = folder.load(folder.tls());
+        reloaded.adopt(&tls, now());
+        assert_eq!(served(&reloaded), der(&good));
+        assert!(reloaded.trouble().unwrap().contains(word));
+        assert_eq!(looks(&reloaded), [], "it is told already");
+        assert_eq!(served(&reloaded), der(&good));
+        // At the start there is no better one, and a later one may take its place.
+        let started = folder.load(folder.tls());
+        assert!(!started.certificate().unwrap().is_valid(now()));
+        let expired = write_pair_of(&folder, 1999, 2000);
+        assert_eq!(looks(&started), [TlsLook::Reloaded]);
+        assert_eq!(served(&started), der(&expired));
+    }
+    let second = folder.write_pair(".");
+    assert_eq!(looks(&tls), [TlsLook::Reloaded]);
+    assert_eq!((served(&tls), tls.trouble()), (der(&second), None));
+}
+
+#[test]
+fn the_end_of_an_issuer_does_not_count() {
+    let (own, key) = pair();
+    let issuer_key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["ca.test".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    let issuer = params.self_signed(&issuer_key).unwrap().pem();
+    let names = ["gateway.test".to_owned()];
+    let (_, alone) = tls_files::certified_key(&own, &key, &names).unwrap();
+    let chain = format!("{own}{issuer}");
+    assert_eq!(tls_files::certified_key(&chain, &key, &names).unwrap().1, alone);
+}
+
+#[test]
+fn a_named_pipe_is_refused_and_not_opened() {
+    let folder = TestFolder::new();
+    let first = folder.write_pair(".");
+    let tls = folder.load(folder.tls());
+    fs::remove_file(folder.path("cert.pem")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(folder.path("cert.pem")).status();
+    assert!(made.unwrap().success());
+    let told = looks(&tls);
+    assert!(
+        matches!(told.as_slice(), [TlsLook::Refused(why)] if why.contains("no regular file")),
+        "{told:?}"
+    );
+    assert_eq!(served(&tls), der(&first));
+    let refused = ListenerTls::check(Some(folder.tls()), None).unwrap_err();
+    assert!(refused.reason.contains("no regular file"), "{refused}");
+}
+
+#[test]
+fn a_look_that_hangs_delays_nobody_and_is_a_trouble() {
+    let folder = TestFolder::new();
+    folder.write_pair(".");
+    let tls = folder.load(folder.tls());
+    // The state of a look that waits for a disk.
+    let _watch = tls.watch.lock();
+    tls.state.lock().look_begun = Some(Instant::now());
+    assert_eq!((tls.trouble(), tls.is_looking()), (None, true));
+    assert_eq!(tls.look(now()), TlsLook::Same, "a second one does not wait");
+    let (key, certificate) = tls.served.load().pair().unwrap();
+    tls.install(key, certificate).unwrap();
+    tls.state.lock().look_begun = Instant::now().checked_sub(MAX_LOOK_TIME * 2);
+    assert!(tls.trouble().unwrap().contains("has not answered"));
+    drop(RunningLook(&tls.state));
+    assert_eq!((tls.trouble(), tls.is_looking()), (None, false));
+}
+
+#[test]
+fn sessions_of_callers_with_certificates_are_not_resumed() {
+    let folder = TestFolder::new();
+    let own = folder.write_pair(".");
+    let ours = Authority::new();
+    let client_ca = Some(folder.write("ca.pem", &ours.pem));
+    let caller = ours.issue(1);
+    let with_callers = RawTls { client_ca, ..folder.tls() };
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        for (raw, is_resumed) in [(folder.tls(), true), (with_callers.clone(), false)] {
+            let tls = folder.load(raw);
+            let config = Arc::new(client_config(&own, Some(&caller), &[version]));
+            let mut kinds = Vec::new();
+            for _ in 0..2 {
+                let (client, _) = handshake(&tls, &config).unwrap();
+                kinds.push(client.handshake_kind().unwrap());
+            }
+            let second = if is_resumed { HandshakeKind::Resumed } else { HandshakeKind::Full };
+            assert_eq!(kinds, [HandshakeKind::Full, second], "{version:?}");
+        }
+    }
+}
+
+#[test]
+fn callers_of_a_revoked_issuer_are_refused() {
+    let folder = TestFolder::new();
+    let own = folder.write_pair(".");
+    let root = Authority::new();
+    let between = root.issue_authority(77);
+    let mut caller = between.issue(1);
+    caller.chain.push(CertificateDer::from_pem_slice(between.pem.as_bytes()).unwrap());
+    let client_ca = Some(folder.write("ca.pem", &root.pem));
+    let client_crl = Some(folder.write("crl.pem", root.revoke(78)));
+    let tls = folder.load(RawTls { client_ca, client_crl, ..folder.tls() });
+    assert!(shakes_hands(&tls, &own, Some(&caller)), "an issuer without a list revokes nothing");
+    folder.write("crl.pem", root.revoke(77));
+    assert_eq!(looks(&tls), [TlsLook::Reloaded]);
+    assert!(!shakes_hands(&tls, &own, Some(&caller)));
 }
