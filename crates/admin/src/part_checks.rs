@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{ProbedSchema, StoreError, StoreProbe, Vault};
 
-use crate::health_check::{CheckName, HealthCheck};
+use crate::health_check::{CheckName, CheckState, HealthCheck};
 use crate::node_health::PLAIN_BODIES_WARNING;
 use crate::stored_config::EntryIssue;
 use crate::time_text::rfc3339;
@@ -138,16 +138,31 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Checks that the certificate of the listener is valid for a while, and that there are certificates to
-/// reach providers with.
-pub fn certificate_check(config: &Config, now: Micros) -> HealthCheck {
-    if let Err(why) = config.outbound.check_certificates() {
-        return HealthCheck::warning(
+/// Checks that there are certificates to reach providers with, which may be on a disk.
+pub(crate) fn root_check(config: &Config) -> HealthCheck {
+    match config.outbound.check_certificates() {
+        Ok(()) => HealthCheck::good(CheckName::Certificates, "there are root certificates"),
+        Err(why) => HealthCheck::warning(
             CheckName::Certificates,
             format!("no provider can be reached by https: {why}"),
             "install the certificates of the system, or name them in `ca` of `[outbound]`",
-        );
+        ),
     }
+}
+
+/// Checks that the certificate of the listener is valid for a while, and that there are certificates to
+/// reach providers with.
+pub fn certificate_check(config: &Config, now: Micros) -> HealthCheck {
+    worse_of(root_check(config), listener_check(config, now))
+}
+
+/// Returns the check in the worse state: of two good ones the second, of other equal ones the first.
+pub(crate) fn worse_of(first: HealthCheck, second: HealthCheck) -> HealthCheck {
+    if first.state == CheckState::Good || second.state > first.state { second } else { first }
+}
+
+/// Checks that the certificate of the listener is valid for a while. Reads memory only.
+pub(crate) fn listener_check(config: &Config, now: Micros) -> HealthCheck {
     let Some(tls) = &config.tls else {
         return HealthCheck::good(CheckName::Certificates, "the listener has no certificate");
     };
@@ -221,6 +236,13 @@ fn validity_check(
     now: Micros,
 ) -> HealthCheck {
     let ListenerCertificate { origin, validity } = certificate;
+    if let Some(begin) = validity.map(|validity| validity.begins).filter(|begin| *begin > now) {
+        return HealthCheck::warning(
+            CheckName::Certificates,
+            format!("the certificate {origin} is not valid before {}", date(begin)),
+            "compare the clock of this machine with the right time, or use another certificate",
+        );
+    }
     match validity.map(|validity| validity.ends) {
         None => HealthCheck::warning(
             CheckName::Certificates,
@@ -346,7 +368,6 @@ pub fn probed_store_check(url: &str, probed: &Result<StoreProbe, StoreError>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::health_check::CheckState;
 
     #[test]
     fn clocks_may_differ_by_the_time_of_the_question() {

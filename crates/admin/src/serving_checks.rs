@@ -7,8 +7,9 @@ use relay::MAX_STORE_SILENCE;
 use transport::ShutdownPhase;
 
 use crate::Admin;
-use crate::health_check::{CheckName, HealthCheck, HealthReport};
+use crate::health_check::{CheckName, CheckState, HealthCheck, HealthReport};
 use crate::part_checks::{configuration_check, journal_damage, valkey_check, vault_check};
+use crate::watched_checks::OnDiskChecks;
 
 /// Time for which the count of served keys is kept. A gateway may have many keys.
 const SERVICE_TTL: Micros = Micros::from_secs(1);
@@ -18,14 +19,19 @@ const SERVICE_TTL: Micros = Micros::from_secs(1);
 pub struct HealthMonitor {
     /// Checks that read files or ask other services, from the last round.
     pub(crate) watched: Mutex<Vec<HealthCheck>>,
+    /// Checks that read a disk. They are kept until they end, so that a disk that hangs holds one thread.
+    pub(crate) on_disk: OnDiskChecks,
     /// Keys that are served without the store, and the steady time of the count.
     service: Mutex<Option<(Micros, OfflineService)>>,
 }
 
 impl Admin {
-    /// Returns true if calls can be served.
+    /// Returns true if calls can be served: no check of the report is failing. Checks that can only be good
+    /// or warnings are not made for it.
     pub fn is_ready(&self) -> bool {
-        HealthReport { checks: self.serving_checks() }.is_ready()
+        let is_failing = |check: &HealthCheck| check.state == CheckState::Failing;
+        !self.serving_checks().iter().any(is_failing)
+            && !self.health.watched.lock().iter().any(is_failing)
     }
 
     /// Returns the results of all checks. Those that need a disk or another service are from their last

@@ -2,14 +2,19 @@
 //! the results of the last round.
 
 use aws_lc_rs::hmac;
+use config::Config;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::NodeFacts;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
 use crate::Admin;
 use crate::health_check::{CheckName, HealthCheck};
 use crate::part_checks::{
-    certificate_check, clock_check, descriptor_check, disk_check, files_check, open_files,
+    clock_check, descriptor_check, disk_check, files_check, listener_check, open_files, root_check,
+    worse_of,
 };
 use crate::provider_view::{CredentialTrouble, credential_troubles};
 
@@ -22,31 +27,66 @@ const VAULT: &str = "vault";
 /// Bytes of a digest that nodes compare.
 const DIGEST_BYTES: usize = 8;
 
+/// Results of the checks that read a disk: its room, and root certificates.
+type DiskResults = [HealthCheck; 2];
+
+/// Checks that read a disk, which may hang.
+#[derive(Debug, Default)]
+pub(crate) struct OnDiskChecks {
+    running: Mutex<Option<JoinHandle<DiskResults>>>,
+}
+
+impl OnDiskChecks {
+    /// Waits for the checks that run, and starts these if none do. Returns `None` if the disk does not answer
+    /// in that time.
+    async fn run(
+        &self,
+        timeout: Duration,
+        checks: impl FnOnce() -> DiskResults + Send + 'static,
+    ) -> Option<DiskResults> {
+        let mut running = self.running.lock().await;
+        // A disk that hangs must not stop the runtime.
+        let task = running.get_or_insert_with(|| tokio::task::spawn_blocking(checks));
+        let ended = tokio::time::timeout(timeout, task).await.ok()?;
+        *running = None;
+        ended.ok()
+    }
+}
+
+/// Counts the open files.
+async fn descriptors(config: &Arc<Config>) -> Option<HealthCheck> {
+    let config = Arc::clone(config);
+    // There may be many.
+    let count = tokio::task::spawn_blocking(move || descriptor_check(&config, open_files()));
+    count.await.ok()
+}
+
 impl Admin {
     /// Repeats the checks that reports show from their last round.
     pub async fn watch_health(&self) {
         let config = self.engine.config();
-        let files = std::sync::Arc::clone(&config);
-        let now = self.engine.clock.now();
-        // A disk that hangs must not stop the runtime.
-        let on_disk = tokio::task::spawn_blocking(move || {
-            let descriptors = descriptor_check(&files, open_files());
-            [disk_check(&files), certificate_check(&files, now), descriptors]
-        });
-        let (on_disk, files, clock, drift) = tokio::join!(
-            tokio::time::timeout(STORE_TIMEOUT, on_disk),
+        let files = Arc::clone(&config);
+        let on_disk = move || [disk_check(&files), root_check(&files)];
+        let (on_disk, descriptors, files, clock, drift) = tokio::join!(
+            self.health.on_disk.run(STORE_TIMEOUT, on_disk),
+            descriptors(&config),
             files_check(&config),
             self.clock_check(),
             self.drift_check()
         );
-        let mut checks = match on_disk {
-            Ok(Ok(checks)) => checks.to_vec(),
-            Ok(Err(_)) | Err(_) => vec![HealthCheck::warning(
-                CheckName::Disk,
-                "the disk of the data folder does not answer",
-                "look at the disk",
-            )],
+        let listener = listener_check(&config, self.engine.clock.now());
+        let mut checks: Vec<HealthCheck> = match on_disk {
+            Some([disk, roots]) => vec![disk, worse_of(roots, listener)],
+            None => {
+                let disk = HealthCheck::warning(
+                    CheckName::Disk,
+                    "the disk of the data folder does not answer",
+                    "look at the disk",
+                );
+                vec![disk, listener]
+            }
         };
+        checks.extend(descriptors);
         checks.extend([files, clock, drift, self.credential_check()]);
         *self.health.watched.lock() = checks;
     }
@@ -206,5 +246,27 @@ mod tests {
             found.message,
             "node b differs in limits, models; node c differs in version; node d differs in secret"
         );
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_one_thread() {
+        let (answer, waits) = std::sync::mpsc::channel::<()>();
+        let good =
+            || [CheckName::Disk, CheckName::Certificates].map(|of| HealthCheck::good(of, ""));
+        let checks = OnDiskChecks::default();
+        let hangs = move || {
+            let _ = waits.recv();
+            good()
+        };
+        assert!(checks.run(Duration::ZERO, hangs).await.is_none());
+        for _ in 0..3 {
+            let second = || -> DiskResults { panic!("the first one still runs") };
+            assert!(checks.run(Duration::from_millis(1), second).await.is_none());
+        }
+        answer.send(()).unwrap();
+        let second =
+            || -> DiskResults { panic!("the first one has ended, and its result is used") };
+        assert!(checks.run(STORE_TIMEOUT, second).await.is_some());
+        assert!(checks.run(STORE_TIMEOUT, good).await.is_some());
     }
 }
