@@ -105,3 +105,38 @@ async fn a_locked_store_stops_only_what_it_has_to() {
     .await;
     gateway.stop().await;
 }
+
+/// The calls of a gateway whose database was deleted stay in its journal. A start with another database tells it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_are_kept_while_the_file_of_the_database_is_gone() {
+    let gateway = TestGateway::start().await;
+    let hello =
+        json!({ "model": "demo-chat", "messages": [{ "role": "user", "content": "Hello!" }] });
+    assert_eq!(gateway.post(CHAT, &hello).send().await.status, 200);
+    gateway.wait_until_settled().await;
+    let file = gateway.data_folder().join("portunus.db");
+    let copy = gateway.data_folder().join("copy.db");
+    gateway.app.store.write_copy(&copy).await.unwrap();
+    assert_eq!(gateway.post(CHAT, &hello).send().await.status, 200);
+    gateway.wait_until_settled().await;
+    for ending in ["", "-wal", "-shm"] {
+        drop(std::fs::remove_file(format!("{}{ending}", file.display())));
+    }
+    assert_eq!(
+        gateway.post(CHAT, &hello).send().await.status,
+        200,
+        "as long as `store.away` lasts"
+    );
+    let ready = async || gateway.get("/readyz").without_key().send().await.status;
+    until("it is not ready", async || ready().await == 503).await;
+    assert!(gateway.app.engine.funds.open_calls.unposted_count() > 0, "it is not posted");
+    assert!(!file.exists());
+    // The copy lacks the second call, which the journal still has.
+    std::fs::rename(&copy, &file).unwrap();
+    until("it is ready again", async || ready().await == 200).await;
+    until("all three calls are in the copy", async || {
+        gateway.app.store.export(None, 10).await.is_ok_and(|calls| calls.len() == 3)
+    })
+    .await;
+    gateway.stop().await;
+}

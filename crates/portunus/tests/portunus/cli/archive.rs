@@ -114,7 +114,14 @@ fn calls_are_archived_and_an_account_is_forgotten_while_the_gateway_runs() {
     }
     let audit = String::from_utf8(folder.run(&["audit", "--action", "account"]).stdout).unwrap();
     assert!(audit.contains("account.erase"), "{audit}");
+    let lines = || String::from_utf8(folder.run(&["audit"]).stdout).unwrap();
+    let before = lines();
     fails(&folder.run(&["forget", "owner", "--yes"]), 1, "only owner");
+    assert_eq!(lines(), before, "a refused erasure changes no line");
+    let id = erased["id"].as_str().unwrap();
+    for name in [id.to_owned(), format!("erased-{id}")] {
+        assert_eq!(folder.json(&["forget", &name, "--yes", "--json"])["id"], id);
+    }
     assert_eq!(terminate(child), Some(0));
     let database = std::fs::read(folder.0.join("data/portunus.db")).unwrap();
     assert!(!database.windows(9).any(|part| part == b"quixotica"));
