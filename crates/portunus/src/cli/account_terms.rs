@@ -7,10 +7,11 @@ use serde_json::json;
 use std::process::ExitCode;
 use store::{AccountTerms, BudgetTerms, KeyOwner, ObjectSharing, RateLimits};
 
-use super::common::{CommonArgs, print_line};
+use super::common::CommonArgs;
 use super::keys::{
     BudgetArg, NONE_WORD, RateLimitArgs, find_account, parse_budget, require_not_negative,
 };
+use super::output::print_line;
 
 /// Change of an account's terms. Options that are not given stay unchanged.
 #[derive(Clone, Debug, Args)]

@@ -4,7 +4,8 @@ use console::{AgentSettings, agent_settings};
 use serde_json::json;
 use std::process::ExitCode;
 
-use super::common::{CommonArgs, print_line};
+use super::common::CommonArgs;
+use super::output::print_line;
 
 pub(super) fn print(
     common: &CommonArgs,

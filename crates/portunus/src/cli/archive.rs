@@ -7,8 +7,9 @@ use serde_json::json;
 use std::process::ExitCode;
 use store::{Store, UsageStep};
 
-use super::common::{CommonArgs, confirm, print_line};
+use super::common::{CommonArgs, confirm};
 use super::ledger::parse_time;
+use super::output::print_line;
 use crate::app::open_store;
 use crate::archive::{ArchiveFindings, ArchivedTotals, CallArchiver, verify_archive};
 use config::{ArchivePlace, Config};

@@ -3,12 +3,11 @@
 use anyhow::Context as _;
 use clap::CommandFactory as _;
 use clap_complete::Shell;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use super::CliArguments;
-use super::common::print_line;
+use super::output::{print_bytes, print_line};
 
 /// Prints the JSON Schema of the configuration file.
 pub(super) fn print_schema() -> anyhow::Result<ExitCode> {
@@ -20,7 +19,8 @@ pub(super) fn print_schema() -> anyhow::Result<ExitCode> {
 pub(super) fn print_completions(shell: Shell) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut CliArguments::command(), "portunus", &mut text);
-    print_bytes(&text)
+    print_bytes(&text);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Writes all manual pages to a folder, or prints the main page.
@@ -29,16 +29,11 @@ pub(super) fn write_manual(folder: Option<&Path>) -> anyhow::Result<ExitCode> {
     let Some(folder) = folder else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command).render(&mut page)?;
-        return print_bytes(&page);
+        print_bytes(&page);
+        return Ok(ExitCode::SUCCESS);
     };
     std::fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(command, folder))
         .with_context(|| format!("the manual pages cannot be written to {}", folder.display()))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints bytes. A closed pipe is not an error.
-fn print_bytes(bytes: &[u8]) -> anyhow::Result<ExitCode> {
-    let _ = std::io::stdout().write_all(bytes);
     Ok(ExitCode::SUCCESS)
 }

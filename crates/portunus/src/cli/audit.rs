@@ -7,13 +7,13 @@ use console::{audit_csv_header, audit_csv_line};
 use ledger::{Clock as _, SystemClock};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 use store::{AuditFilter, Store};
 
 use super::common::CommonArgs;
 use super::ledger::parse_time;
+use super::output::print_bytes;
 use crate::app::open_store;
 
 const PAGE_ROWS: u32 = 1_000;
@@ -95,12 +95,9 @@ async fn print(store: &Store, args: AuditArgs, format: AuditFormat) -> anyhow::R
                 AuditFormat::Text => drop(writeln!(text, "{}", text_line(&entry, &names))),
             }
         }
-        let mut out = std::io::stdout().lock();
-        // A closed pipe is not an error.
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        if !print_bytes(text.as_bytes()) {
             return Ok(());
         }
-        drop(out);
         text.clear();
         match last {
             Some(id) => filter.after = Some(id),

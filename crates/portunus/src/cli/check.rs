@@ -5,8 +5,9 @@ use clap::Args;
 use serde_json::json;
 use std::process::ExitCode;
 
-use super::common::{CommonArgs, print_line};
+use super::common::CommonArgs;
 use super::local_checks::service_checks;
+use super::output::print_line;
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {

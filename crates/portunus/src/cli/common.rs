@@ -6,11 +6,12 @@ use admin::{AccountAdmin, AdminError};
 use clap::Args;
 use config::{Config, LoadOptions};
 use ledger::{Clock, SystemClock};
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 
+use super::output::print_line;
 use crate::app::{key_pepper, open_store};
 use store::Store;
 
@@ -106,11 +107,6 @@ pub(super) fn without_field(error: AdminError) -> anyhow::Error {
         | AdminError::Store(_)
         | AdminError::Internal(_) => error.into(),
     }
-}
-
-/// Prints one line. A closed pipe is not an error.
-pub(super) fn print_line(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Asks the operator to confirm what cannot be undone. Without a terminal the answer is an error.

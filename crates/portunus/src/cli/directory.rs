@@ -17,7 +17,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use transport::HttpClient;
 
-use super::common::{CommonArgs, close_accounts, open_accounts, print_line, without_field};
+use super::common::{CommonArgs, close_accounts, open_accounts, without_field};
+use super::output::print_line;
 use crate::app::open_vault;
 
 /// Largest signed bundle.

@@ -17,8 +17,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 use transport::HttpClient;
 
-use super::common::{CommonArgs, print_line};
+use super::common::CommonArgs;
 use super::local_checks::{offline_checks, service_checks};
+use super::output::print_line;
 
 /// Time that the gateway may take for its report, and the largest report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,9 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use store::{Account, ErasedCounts};
 
-use super::common::{
-    CommonArgs, close_accounts, confirm, open_accounts, print_line, without_field,
-};
+use super::common::{CommonArgs, close_accounts, confirm, open_accounts, without_field};
+use super::output::print_line;
 use crate::app::{key_pepper, open_vault};
 
 /// Begin of the username of an erased account.

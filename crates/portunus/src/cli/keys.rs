@@ -12,7 +12,8 @@ use store::{
 };
 
 use super::account_terms::{self, TermsArgs};
-use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
+use super::common::{CommonArgs, close_accounts, open_accounts};
+use super::output::{print_line, print_secret};
 use access::keys::{key_json, key_state};
 use admin::{AccountAdmin, Actor, IssuedKey, KeyChange, KeyDraft, ReadVersion};
 use config::IpRange;
@@ -343,14 +344,19 @@ async fn create(
     }
     let IssuedKey { record, secret: text } =
         admin.create_key(&Actor::Operator, &account, draft).await?;
+    let id = &record.id;
+    let remedy = format!(
+        "the key {id} exists and nobody has its value: revoke it with `portunus keys revoke {id}`"
+    );
     if common.json {
         let mut shown = key_json(&record, SystemClock.now());
         if let Some(shown) = shown.as_object_mut() {
             shown.insert("key".to_owned(), Value::from(text));
         }
-        print_line(&shown.to_string());
+        print_secret(&shown.to_string(), &remedy);
     } else {
-        print_line(&format!("{text}\n\nThis is the only time the key `{}` is shown.", record.name));
+        let line = format!("{text}\n\nThis is the only time the key `{}` is shown.", record.name);
+        print_secret(&line, &remedy);
         match record.scope {
             KeyScope::Call => {}
             KeyScope::Admin => {
@@ -437,10 +443,14 @@ async fn rotate(
         anyhow::bail!("there is no key `{id}` to rotate; see portunus keys list");
     }
     let IssuedKey { record, secret: text } = admin.rotate_key(&Actor::Operator, id, until).await?;
+    let remedy = format!(
+        "the key {id} has a new value that nobody has, and the old one works on for {overlap}: rotate it again"
+    );
     if common.json {
-        print_line(&json!({ "id": id, "name": record.name, "key": text }).to_string());
+        let shown = json!({ "id": id, "name": record.name, "key": text });
+        print_secret(&shown.to_string(), &remedy);
     } else {
-        print_line(&format!("{text}\n\nThe old value works on for {overlap}."));
+        print_secret(&format!("{text}\n\nThe old value works on for {overlap}."), &remedy);
     }
     Ok(ExitCode::SUCCESS)
 }

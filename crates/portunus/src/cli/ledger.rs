@@ -13,12 +13,12 @@ use ledger::{
 use relay::NodeFolder;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{EntryFilter, InvariantCheck, Store, StoreError};
 
-use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
+use super::common::{CommonArgs, close_accounts, open_accounts};
+use super::output::{print_bytes, print_line};
 use super::reconcile::{ReconcileArgs, reconcile};
 use crate::app::open_store;
 use crate::call_csv::{call_header, call_line};
@@ -286,15 +286,13 @@ async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let ExportArgs { format, from, to, key, model } = args;
     let filter =
         EntryFilter { key_id: key, model, since: from, until: to, ..EntryFilter::default() };
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut after = None;
     let mut line = String::new();
     if matches!(format, ExportFormat::Csv) {
         line = call_header(&export_json(&LedgerEntry::default(), &[]));
     }
     loop {
-        // A closed pipe is not an error.
-        if out.write_all(line.as_bytes()).is_err() {
+        if !print_bytes(line.as_bytes()) {
             return Ok(ExitCode::SUCCESS);
         }
         line.clear();
@@ -312,7 +310,6 @@ async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let _ = out.flush();
     Ok(ExitCode::SUCCESS)
 }
 

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use store::{MigrationKind, PendingMigration, SchemaState, Store};
 
-use super::common::{CommonArgs, print_line};
+use super::common::CommonArgs;
+use super::output::print_line;
 use crate::app::open_store;
 
 /// Exit code of a check that found migrations with which running nodes go on.

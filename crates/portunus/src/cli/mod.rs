@@ -177,9 +177,12 @@ fn print_usage(e: &clap::Error) -> ExitCode {
         let _ = io::stderr().write_all(line.as_bytes());
     } else {
         // Help and version are not errors. clap prints each to the right stream.
-        let _ = e.print();
+        let printed = e.print().and_then(|()| io::stdout().flush());
+        if !e.use_stderr() {
+            output::note_loss(printed, "");
+        }
     }
-    ExitCode::from(u8::from(e.use_stderr()) * 2)
+    report_lost_output(ExitCode::from(u8::from(e.use_stderr()) * 2))
 }
 
 fn run_to_end(arguments: CliArguments, passed: io::Result<PassedSockets>) -> ExitCode {
@@ -191,8 +194,11 @@ fn run_to_end(arguments: CliArguments, passed: io::Result<PassedSockets>) -> Exi
         Err(e) => return exit_with_error(&format!("no threads can be started: {e}")),
     };
     let code = match runtime.block_on(run(arguments, passed)) {
-        Ok(code) => code,
-        Err(e) => exit_with_error(&format!("{e:#}")),
+        Ok(code) => report_lost_output(code),
+        Err(e) => match output::lost_output() {
+            Some(lost) => exit_with_error(&format!("{e:#}; {lost}")),
+            None => exit_with_error(&format!("{e:#}")),
+        },
     };
     // A thread that waits for a disk must not keep the process.
     runtime.shutdown_timeout(MAX_THREAD_WAIT);
@@ -235,6 +241,11 @@ async fn run(
         CliCommand::Man { folder } => artefacts::write_manual(folder.as_deref()),
         CliCommand::Migrate(args) => migrate::migrate(&common, &args).await,
     }
+}
+
+/// Returns the exit code of a command, or that of a failure if a part of its output is lost.
+fn report_lost_output(code: ExitCode) -> ExitCode {
+    output::lost_output().map_or(code, |why| exit_with_error(&why))
 }
 
 /// Writes the error that ends the process.

@@ -3,7 +3,8 @@
 use catalog::ModelListing;
 use std::process::ExitCode;
 
-use super::common::{CommonArgs, print_line};
+use super::common::CommonArgs;
+use super::output::print_line;
 
 pub(super) fn list(common: &CommonArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;

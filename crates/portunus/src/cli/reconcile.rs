@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use store::{GroupBy, Store, UsageFilter, UsageStep};
 
-use super::common::{CommonArgs, print_line};
+use super::common::CommonArgs;
+use super::output::print_line;
 use super::provider_bill::ProviderBill;
 
 /// Differences below this amount are rounding of the provider.

@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use store::ScimToken;
 
-use super::common::{CommonArgs, close_accounts, open_accounts, print_line, without_field};
+use super::common::{CommonArgs, close_accounts, open_accounts, without_field};
+use super::output::{print_line, print_secret};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ScimCommand {
@@ -68,17 +69,22 @@ async fn create(
     let created = accounts.create_scim_token(&Actor::Operator, provider, expires).await;
     let IssuedScimToken { token, secret } = created.map_err(without_field)?;
     let base = format!("{}/scim/v2", config.public_url);
+    let id = &token.id;
+    let remedy = format!(
+        "the token {id} exists and nobody has it: revoke it with `portunus scim token revoke {id}`"
+    );
     if common.json {
         let mut object = token_json(&token);
         if let Value::Object(fields) = &mut object {
             fields.insert("token".to_owned(), Value::from(secret));
             fields.insert("base_url".to_owned(), Value::from(base));
         }
-        print_line(&object.to_string());
+        print_secret(&object.to_string(), &remedy);
     } else {
-        print_line(&format!(
+        let line = format!(
             "{secret}\n\nThis token is shown once. Give it to {identity} together with the address {base}."
-        ));
+        );
+        print_secret(&line, &remedy);
     }
     Ok(())
 }

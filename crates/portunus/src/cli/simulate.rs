@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-use super::common::print_line;
+use super::output::print_line;
 
 /// Returns the text about faults for `simulate --help`.
 pub(super) fn faults_help() -> String {

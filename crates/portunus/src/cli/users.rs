@@ -13,7 +13,8 @@ use std::io::Read as _;
 use std::process::ExitCode;
 use store::{Account, AccountRole};
 
-use super::common::{CommonArgs, close_accounts, open_accounts, print_line, without_field};
+use super::common::{CommonArgs, close_accounts, open_accounts, without_field};
+use super::output::{print_line, print_secret};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum UsersCommand {
@@ -96,6 +97,15 @@ impl UserAdmin<'_> {
         if self.common.json { print_line(&object.to_string()) } else { print_line(line) }
     }
 
+    /// Prints what is shown once, see [`print_secret`].
+    fn print_once(&self, line: &str, object: &Value, remedy: &str) {
+        if self.common.json {
+            print_secret(&object.to_string(), remedy);
+        } else {
+            print_secret(line, remedy);
+        }
+    }
+
     async fn find(&self, name: &str) -> anyhow::Result<Account> {
         let found = self.accounts.store.account_by_login(name).await?;
         found
@@ -138,7 +148,10 @@ impl UserAdmin<'_> {
                 object.insert("link".to_owned(), Value::from(link));
             }
         }
-        self.print(&line, &object);
+        let remedy = format!(
+            "the account {name} exists: make a link for it with `portunus users reset-password {name}`"
+        );
+        self.print_once(&line, &object, &remedy);
         Ok(())
     }
 
@@ -147,7 +160,12 @@ impl UserAdmin<'_> {
         let path = self.accounts.invite(&Actor::Operator, draft).await;
         let link = self.link(&path.map_err(without_field)?);
         let line = format!("{link}\n\nThe link makes one account, within a week.");
-        self.print(&line, &json!({ "link": link, "role": role.word(), "email": email }));
+        let object = json!({ "link": link, "role": role.word(), "email": email });
+        self.print_once(
+            &line,
+            &object,
+            "the invitation exists and nobody has its link: make another",
+        );
         Ok(())
     }
 
@@ -180,7 +198,8 @@ impl UserAdmin<'_> {
             "{link}\n\nThe link lets {} choose another password, once, within half an hour.",
             account.username
         );
-        self.print(&line, &json!({ "id": account.id, "name": account.username, "link": link }));
+        let object = json!({ "id": account.id, "name": account.username, "link": link });
+        self.print_once(&line, &object, "the link exists and nobody has it: make another");
         Ok(())
     }
 

@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{AdoptedCounts, LeaseTotal, Store, VaultKeys};
 
-use super::common::{CommonArgs, close_accounts, open_accounts, print_line};
+use super::common::{CommonArgs, close_accounts, open_accounts};
 use super::ledger::verify;
+use super::output::print_line;
 use crate::app::{VAULT_KEY_FILE, open_store};
 use backup_file::BackupWriter;
 use journal_calls::{give_up_lost, post_journal, post_missing, settled_calls};

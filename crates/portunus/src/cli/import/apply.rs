@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use store::{AccountTerms, BudgetTerms, TeamRole};
 
 use super::plan::{ImportPlan, PlannedKey, PlannedOwner};
-use crate::cli::common::print_line;
+use crate::cli::output::print_line;
 
 /// Result for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]

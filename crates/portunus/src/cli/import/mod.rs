@@ -28,6 +28,7 @@ use std::process::ExitCode;
 use store::AccountRole;
 
 use super::common::{CommonArgs, close_accounts, inspect_accounts, open_accounts};
+use super::output::print_line;
 use apply::{ImportReport, apply};
 use channel_kinds::ChannelProgram;
 use channels::{ChannelConfig, ChannelSecret, SecretPlace};
@@ -114,7 +115,7 @@ fn convert_litellm(file: &Path, out: Option<&Path>) -> anyhow::Result<ExitCode> 
     }
     match out {
         Some(out) => write_config(out, &text)?,
-        None => std::io::stdout().write_all(text.as_bytes())?,
+        None => print_line(text.trim_end()),
     }
     Ok(ExitCode::SUCCESS)
 }
