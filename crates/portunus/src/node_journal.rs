@@ -6,6 +6,7 @@ use ledger::{
     OpenedJournal, PostedMark, RecoveredCalls, SegmentDamage, StoreRollback,
 };
 use relay::NodeFolder;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +15,9 @@ use store::Store;
 
 /// Period of looking for journals whose process has ended.
 pub(crate) const ADOPTION_PERIOD: Duration = Duration::from_secs(2);
+
+/// File of a data folder that a restore locks.
+const RESTORE_LOCK_FILE: &str = "restore.lock";
 
 /// Claim of a process on its data folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +42,7 @@ pub(crate) async fn open_journal(
 ) -> anyhow::Result<OwnJournal> {
     let (folder, clock) = (config.data_folder.clone(), Arc::clone(clock));
     let opening = tokio::task::spawn_blocking(move || {
-        let locked = lock_journal(&folder, folder_use);
+        let locked = lock_for_gateway(&folder, folder_use);
         let (node, disk) = locked.map_err(|e| {
             let hint = match (e.kind(), folder_use) {
                 (io::ErrorKind::ResourceBusy, FolderUse::Alone) => {
@@ -51,6 +55,62 @@ pub(crate) async fn open_journal(
         Ok(OwnJournal { node, opened: OpenCalls::open(clock, Arc::new(disk))? })
     });
     opening.await?
+}
+
+/// A data folder that no gateway uses, and in which none starts until this is dropped. The lock of each journal
+/// alone would let `serve --take-over` begin a further one.
+pub(crate) struct LockedFolder {
+    nodes: Vec<NodeFolder>,
+    _journals: Vec<FileDisk>,
+    _lock: File,
+}
+
+impl LockedFolder {
+    /// Creates the folder if necessary and locks it. Fails when another process uses it.
+    pub(crate) fn lock(data_folder: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(data_folder)?;
+        let file = data_folder.join(RESTORE_LOCK_FILE);
+        let lock = File::options().create(true).truncate(false).write(true).open(file)?;
+        lock.try_lock().map_err(busy_restore)?;
+        // A gateway locks its journal before it looks at the file above.
+        let nodes: Vec<NodeFolder> = NodeFolder::existing(data_folder).collect();
+        let journals = nodes.iter().map(|node| FileDisk::open(&node.journal()));
+        Ok(Self { _journals: journals.collect::<io::Result<_>>()?, nodes, _lock: lock })
+    }
+
+    /// Returns the journals of the folder.
+    pub(crate) fn nodes(&self) -> &[NodeFolder] {
+        &self.nodes
+    }
+}
+
+/// Fails while a restore works on a data folder.
+fn refuse_during_restore(data_folder: &Path) -> io::Result<()> {
+    match File::open(data_folder.join(RESTORE_LOCK_FILE)) {
+        Ok(lock) => lock.try_lock_shared().map_err(busy_restore),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+fn busy_restore(error: TryLockError) -> io::Error {
+    match error {
+        TryLockError::WouldBlock => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "`portunus restore` is working on this data folder",
+        ),
+        TryLockError::Error(error) => error,
+    }
+}
+
+/// Locks a journal of a data folder, unless a restore works on the folder.
+fn lock_for_gateway(
+    data_folder: &Path,
+    folder_use: FolderUse,
+) -> io::Result<(NodeFolder, FileDisk)> {
+    let locked = lock_journal(data_folder, folder_use)?;
+    refuse_during_restore(data_folder)?;
+    Ok(locked)
 }
 
 /// Locks a journal of a data folder: the first one if no other process may use the folder, otherwise
@@ -208,5 +268,33 @@ pub(crate) fn log_damage(found: &RecoveredCalls) {
                  the cost of a call may be lost"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_gateway_starts_during_a_restore_and_no_restore_while_one_runs() {
+        let folder = std::env::temp_dir().join(format!("portunus-locked-{}", std::process::id()));
+        drop(std::fs::remove_dir_all(&folder));
+        let start = |folder_use| lock_for_gateway(&folder, folder_use);
+        let both = [FolderUse::Alone, FolderUse::WithOthers];
+        // The folder is new, and a take-over begins a journal that did not exist when the restore began.
+        let restore = LockedFolder::lock(&folder).unwrap();
+        for folder_use in both {
+            let refused = start(folder_use).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy, "{folder_use:?}");
+        }
+        assert!(LockedFolder::lock(&folder).is_err(), "one restore at a time");
+        drop(restore);
+        for folder_use in both {
+            let running = start(folder_use).unwrap();
+            assert!(LockedFolder::lock(&folder).is_err(), "{folder_use:?}");
+            drop(running);
+            drop(LockedFolder::lock(&folder).unwrap());
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -6,10 +6,14 @@
 //! kept for a node that may come back.
 
 use std::path::Path;
+use std::time::Duration;
 
 use ledger::{ALIVE_WINDOW, LeaseToken};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 
 use crate::db::{Db, check_file, on_reader, on_writer};
+use crate::error::{is_damaged, sqlite_reason};
 use crate::node_marks::ADOPT_MARKS;
 use crate::nodes::{ReportedCall, settled};
 use crate::{Store, StoreError};
@@ -19,6 +23,8 @@ const ALL_CALLS: &str =
 const ALL_LEASES: &str = "SELECT token, key_id FROM leases ORDER BY key_id";
 const FORGET_NODES: &str = "DELETE FROM nodes";
 const FORGET_NODE: &str = "DELETE FROM nodes WHERE id = $1";
+/// Time to wait for other processes that use a database whose log is merged.
+const MERGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Leases and calls of nodes that do not exist any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +58,27 @@ impl Store {
         check_file(file.as_ref()).await?;
         let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(writer).await?;
         if found == "ok" { Ok(()) } else { Err(StoreError::Other(found)) }
+    }
+
+    /// Writes the log of a SQLite database that no process uses into its file, so that the file alone has
+    /// everything (<https://www.sqlite.org/pragma.html#pragma_wal_checkpoint>). Returns false if the database is
+    /// damaged: nothing can be merged then.
+    pub async fn merge_log(file: &Path) -> Result<bool, StoreError> {
+        let options = SqliteConnectOptions::new().filename(file).busy_timeout(MERGE_TIMEOUT);
+        let merging = async {
+            let mut connection = options.connect().await?;
+            let merged: Result<(i64, i64, i64), sqlx::Error> =
+                sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut connection).await;
+            let closed = connection.close().await;
+            let (busy, ..) = merged?;
+            closed.map(|()| busy == 0)
+        };
+        match merging.await {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(StoreError::Other("another process uses the database".to_owned())),
+            Err(error) if is_damaged(&error) => Ok(false),
+            Err(error) => Err(StoreError::Other(sqlite_reason(&error))),
+        }
     }
 
     /// Takes over a restored database: settles the calls that were running when it was copied and

@@ -94,6 +94,14 @@ fn primary_code(code: &str) -> Option<i32> {
     code.parse::<i32>().ok().map(|code| code & 0xff)
 }
 
+/// Returns true if SQLite says that the file is damaged or no database.
+pub(crate) fn is_damaged(error: &sqlx::Error) -> bool {
+    const CORRUPT: i32 = 11;
+    const NOT_A_DATABASE: i32 = 26;
+    let code = error.as_database_error().and_then(|error| error.code());
+    matches!(code.and_then(|code| primary_code(&code)), Some(CORRUPT | NOT_A_DATABASE))
+}
+
 /// Returns the message of an error of SQLite without line ends, and the remedy for a full disk. A side
 /// file that cannot grow has a code of its own (`SQLITE_IOERR_SHMSIZE`).
 pub(crate) fn sqlite_reason(error: &sqlx::Error) -> String {

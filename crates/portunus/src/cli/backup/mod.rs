@@ -12,8 +12,7 @@ use canon::Money;
 use clap::Args;
 use config::Config;
 use jiff::Timestamp;
-use ledger::{FileDisk, SettledCall};
-use relay::NodeFolder;
+use ledger::SettledCall;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,6 +25,7 @@ use super::common::{CommonArgs, close_accounts, open_accounts};
 use super::ledger::verify;
 use super::output::print_line;
 use crate::app::{VAULT_KEY_FILE, open_store};
+use crate::node_journal::LockedFolder;
 use backup_file::BackupWriter;
 use journal_calls::{give_up_lost, post_journal, post_missing, settled_calls};
 use restored_file::RestoredFile;
@@ -33,7 +33,10 @@ use sealed_key::{Passphrase, SealedKey};
 use table_sections::TableWriter;
 
 /// Files that SQLite keeps beside a database.
-const SIDE_FILES: [&str; 3] = ["", "-wal", "-shm"];
+const SIDE_FILES: [&str; 3] = ["", LOG, SHARED_MEMORY];
+/// Endings of the log of SQLite and of the memory that its processes share.
+const LOG: &str = "-wal";
+const SHARED_MEMORY: &str = "-shm";
 /// Sections of a backup: what it is, the vault's key, calls of the journal, a file of SQLite.
 const ABOUT: &str = "about";
 const VAULT_KEY: &str = "vault-key";
@@ -263,11 +266,7 @@ pub(super) async fn restore(common: &CommonArgs, args: &RestoreArgs) -> anyhow::
         }
         Some(_) | None => None,
     };
-    std::fs::create_dir_all(&config.data_folder)?;
-    let nodes: Vec<NodeFolder> = NodeFolder::existing(&config.data_folder).collect();
-    // Also keeps a gateway from starting meanwhile.
-    let locked = nodes.iter().map(|node| FileDisk::open(&node.journal()));
-    let _locked = locked.collect::<io::Result<Vec<FileDisk>>>().with_context(|| {
+    let locked = LockedFolder::lock(&config.data_folder).with_context(|| {
         format!("the data folder {} cannot be used", config.data_folder.display())
     })?;
     if let Some(backup) = &backup {
@@ -288,7 +287,7 @@ pub(super) async fn restore(common: &CommonArgs, args: &RestoreArgs) -> anyhow::
     let AdoptedCounts { leases, calls } = adopted?;
     let store = open_store(&config).await?;
     let (mut posted, mut lost) = (0, 0);
-    for node in &nodes {
+    for node in locked.nodes() {
         posted += post_journal(&store, node).await?;
         lost += give_up_lost(&store, node).await?;
     }

@@ -8,6 +8,11 @@ use super::backup_file::{BackupPart, BackupReader, BackupWriter};
 /// Begin of the name of a table's section. Its name and columns follow as JSON.
 const TABLE: &str = "table ";
 
+/// Returns true if a section of this name is a table.
+pub(super) fn is_table(section: &str) -> bool {
+    section.starts_with(TABLE)
+}
+
 /// Writes tables into a backup.
 pub(super) struct TableWriter<'a>(pub(super) &'a mut BackupWriter);
 

@@ -155,6 +155,107 @@ fn a_changed_or_cut_backup_is_refused_before_anything_is_changed() {
     assert!(folder.run(&["restore", "plain"]).status.success());
 }
 
+/// Returns a backup of these sections, with the right checksum.
+fn sealed(sections: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut file = b"portunus backup 1\n".to_vec();
+    for (name, content) in sections {
+        file.push(b'S');
+        file.extend(u16::try_from(name.len()).unwrap().to_be_bytes());
+        file.extend(name.as_bytes());
+        file.push(b'C');
+        file.extend(u32::try_from(content.len()).unwrap().to_be_bytes());
+        file.extend(*content);
+    }
+    file.push(b'E');
+    let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &file);
+    file.extend(sum.as_ref());
+    file
+}
+
+#[test]
+fn only_a_database_of_portunus_takes_the_place_of_another() {
+    let folder = Folder::new("foreign-database");
+    let made = folder.json(&["keys", "create", "--name", "c", "--cap", "0.2", "--json"]);
+    let database = folder.0.join("data/portunus.db");
+    let other = folder.0.join("other.db");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let url = format!("sqlite:{}?mode=rwc", other.display());
+        let mut db = SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query("CREATE TABLE moz_places (a)").execute(&mut db).await.unwrap();
+        db.close().await.unwrap();
+    });
+    let schema = number(&database, "SELECT MAX(version) FROM _sqlx_migrations");
+    let about = |kind: &str, schema: i64| {
+        format!(
+            "{{\"kind\":\"{kind}\",\"schema\":{schema},\"version\":\"1.0.0\",\
+             \"created\":\"2026-11-16T00:00:00Z\"}}"
+        )
+    };
+    let (own, foreign) = (std::fs::read(&database).unwrap(), std::fs::read(&other).unwrap());
+    let about_own = about("sqlite", schema);
+    let write = |name: &str, sections: &[(&str, &[u8])]| {
+        std::fs::write(folder.0.join(name), sealed(sections)).unwrap();
+    };
+    write("sound", &[("database", &own), ("about", about_own.as_bytes())]);
+    write("only-about", &[("about", about_own.as_bytes())]);
+    write("empty", &[("database", b""), ("about", about_own.as_bytes())]);
+    write("two", &[("database", &own), ("database", &own), ("about", about_own.as_bytes())]);
+    write("foreign", &[("database", &foreign), ("about", about_own.as_bytes())]);
+    write("schema", &[("database", &own), ("about", about("sqlite", schema - 1).as_bytes())]);
+    let before = names(&folder.0.join("data"));
+    for (file, why) in [
+        ("other.db", "is no database of Portunus"),
+        ("foreign", "is no database of Portunus"),
+        ("empty", "is no database of Portunus"),
+        ("only-about", "it has no database in it"),
+        ("two", "it has no database in it"),
+        ("schema", "its database has schema"),
+    ] {
+        fails(&folder.run(&["restore", file]), 1, why);
+        assert_eq!(std::fs::read(&database).unwrap(), own, "{file}");
+        let mut now = names(&folder.0.join("data"));
+        now.retain(|name| before.contains(name) || name.contains("portunus.db"));
+        assert_eq!(now, before, "{file}");
+    }
+    assert!(folder.run(&["restore", "sound"]).status.success());
+    let listed = folder.run(&["keys", "list"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains(made["id"].as_str().unwrap()), "{listed}");
+
+    write("tables", &[("about", about("postgres", schema).as_bytes())]);
+    std::fs::write(
+        folder.0.join("pg.toml"),
+        "[store]\nurl = \"postgres://u:p@127.0.0.1:1/d\"\n[server]\nsecret = { text = \"0123456789abcdef0123456789abcdef\" }\n",
+    )
+    .unwrap();
+    let refused = folder.run(&["--config", "pg.toml", "restore", "tables"]);
+    fails(&refused, 1, "it has no database in it");
+}
+
+/// A database that was kept by a restore has commits that are in its log only.
+#[test]
+fn a_plain_file_is_restored_with_its_log() {
+    let folder = Folder::new("kept-log");
+    let (_upstream, _) = prepare(&folder);
+    let (mut child, _log, _) = start(&folder);
+    let made = folder.json(&["keys", "create", "--name", "late", "--cap", "0.2", "--json"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let database = folder.0.join("data/portunus.db");
+    for ending in ["", "-wal"] {
+        let copy = folder.0.join(format!("copy.db{ending}"));
+        std::fs::copy(format!("{}{ending}", database.display()), copy).unwrap();
+    }
+    assert!(std::fs::metadata(folder.0.join("copy.db-wal")).unwrap().len() > 0);
+    let other = Folder::new("kept-log-restored");
+    let copy = folder.0.join("copy.db");
+    let restored = other.run(&["restore", copy.to_str().unwrap()]);
+    assert!(restored.status.success(), "{restored:?}");
+    let listed = String::from_utf8(other.run(&["keys", "list"]).stdout).unwrap();
+    assert!(listed.contains(made["id"].as_str().unwrap()), "{listed}");
+}
+
 /// The log of a database that is gone must not be applied to the restored one.
 #[test]
 fn a_restore_beside_the_log_of_a_lost_database_is_sound() {
