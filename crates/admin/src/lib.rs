@@ -88,7 +88,7 @@ pub use node_health::{
 };
 pub use part_checks::{
     certificate_check, clock_check, configuration_check, descriptor_check, disk_check, files_check,
-    journal_damage, probed_store_check, valkey_check, vault_check,
+    journal_damage, probed_store_check, valkey_check, vault_check, vault_file_check,
 };
 pub use password::{HashedPassword, NewPassword, WeakPassword};
 pub use provider_view::{

@@ -54,6 +54,27 @@ pub fn vault_check(vault: &Vault) -> HealthCheck {
     }
 }
 
+/// Checks that other users of the machine cannot read or change the key file of the vault. `None` if there is no
+/// such file, or if it is closed to them. Its group may be that of a container.
+pub fn vault_file_check(file: &Path) -> Option<HealthCheck> {
+    const READ_OR_WRITE_BY_OTHERS: u32 = 0o006;
+    let mode = std::fs::metadata(file).ok()?.mode();
+    (mode & READ_OR_WRITE_BY_OTHERS != 0).then(|| {
+        HealthCheck::warning(
+            CheckName::Vault,
+            format!(
+                "the vault's key {} is open to every user of the machine (mode {:04o})",
+                file.display(),
+                mode & 0o7777
+            ),
+            format!(
+                "close it with `chmod 600 {}`, and re-key if others could see it",
+                file.display()
+            ),
+        )
+    })
+}
+
 /// Reports warnings of the configuration and stored entries that are not used.
 pub fn configuration_check(warnings: &[String], issues: &[EntryIssue]) -> HealthCheck {
     let issues = issues.iter().map(|issue| format!("{}: {}", issue.what, issue.why));
@@ -316,16 +337,34 @@ pub(crate) fn open_files() -> Option<u64> {
     std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as u64)
 }
 
-/// Checks that the file store can be reached.
+/// Checks that the file store and the archive of old calls can be reached.
 pub async fn files_check(config: &Config) -> HealthCheck {
-    match config.files.store.probe().await {
-        Ok(()) => HealthCheck::good(CheckName::Files, "the file store can be reached"),
-        Err(why) => HealthCheck::warning(
-            CheckName::Files,
-            format!("files cannot be stored: {why}"),
-            "mend the bucket or `[files]`; calls that make or read files fail until then",
+    let archive = config.retention.used_archive();
+    let (files, archive) = tokio::join!(config.files.store.probe(), async {
+        match archive {
+            Some(archive) => archive.store.probe().await,
+            None => Ok(()),
+        }
+    });
+    let files = files.map_err(|why| format!("files cannot be stored: {why}"));
+    let archive = archive.map_err(|why| format!("old calls cannot be archived: {why}"));
+    let (message, hint) = match (files, archive) {
+        (Ok(()), Ok(())) => {
+            return HealthCheck::good(CheckName::Files, "the file store can be reached");
+        }
+        (Err(files), Ok(())) => {
+            (files, "mend the bucket or `[files]`; calls that make or read files fail until then")
+        }
+        (Ok(()), Err(archive)) => (
+            archive,
+            "mend the bucket, the folder or `archive` of `[retention]`; old calls stay in the database until then",
         ),
-    }
+        (Err(files), Err(archive)) => (
+            format!("{files}; {archive}"),
+            "mend the buckets, the folders, or `[files]` and `archive` of `[retention]`",
+        ),
+    };
+    HealthCheck::warning(CheckName::Files, message, hint)
 }
 
 /// Judges a database that was looked at without opening it.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::VaultKeys;
+use store::{Store, VaultKeys};
 use transport::{HttpLimits, Outbound};
 use upstream::Provider;
 
@@ -421,11 +421,11 @@ fn check(
 
 /// More calls than one machine serves well.
 const DEFAULT_MAX_RUNNING_CALLS: usize = 20_000;
-/// Checks that the store is of a known kind. The URL may hold a password, so the error names only its
-/// scheme.
+/// Checks that the store is of a known kind and that a gateway can read its URL. The URL may hold a password, so the
+/// error names only its scheme.
 fn check_store_url(url: &str) -> Result<(), FieldError> {
     if ["sqlite:", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-        return Ok(());
+        return Store::check_url(url).map_err(|why| FieldError::new("store.url", why));
     }
     let why = match url.split_once("://") {
         Some((scheme, _)) => format!("`{scheme}://` is not a known database"),

@@ -72,16 +72,11 @@ impl fmt::Debug for BlobStore {
 const PROBED_NAME: &str = "portunus-health-check";
 
 impl BlobStore {
-    /// Checks that the files can be reached: the folder is one, or the bucket answers. A folder that does
-    /// not exist is created with the first file.
+    /// Checks that the files can be reached: the folder is one and can be written, or the bucket answers. A folder that
+    /// does not exist is created with the first file.
     pub async fn probe(&self) -> Result<(), String> {
         match self {
-            Self::Folder(folder) => match tokio::fs::metadata(folder).await {
-                Ok(found) if found.is_dir() => Ok(()),
-                Ok(_) => Err(format!("{} is not a folder", folder.display())),
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-                Err(e) => Err(format!("{} cannot be read: {e}", folder.display())),
-            },
+            Self::Folder(folder) => probe_folder(folder).await,
             Self::Bucket(bucket) => {
                 let name = path::Path::from(PROBED_NAME);
                 match tokio::time::timeout(PROBE_TIMEOUT, bucket.head(&name)).await {
@@ -92,6 +87,24 @@ impl BlobStore {
             }
         }
     }
+}
+
+/// Checks that a folder can be written; one that does not exist, that it can be created.
+async fn probe_folder(folder: &Path) -> Result<(), String> {
+    for one in folder.ancestors() {
+        let one = if one.as_os_str().is_empty() { Path::new(".") } else { one };
+        match tokio::fs::metadata(one).await {
+            Ok(found) if found.is_dir() => {
+                let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+                let allowed = rustix::fs::access(one, access);
+                return allowed.map_err(|e| format!("{} cannot be written: {e}", one.display()));
+            }
+            Ok(_) => return Err(format!("{} is not a folder", one.display())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{} cannot be read: {e}", one.display())),
+        }
+    }
+    Ok(())
 }
 
 /// Checks `[files]`.

@@ -62,7 +62,10 @@ pub(super) fn check(
         let host = (!is_stored(name) || raw.auth.is_none()).then_some(&host);
         let built = build_provider(name, raw, (defaults, &client, outbound), (env, host));
         let built = built.map_err(entry_error)?;
-        warnings.extend(doubled_version(&built.0, &built.1));
+        let (provider, endpoints) = &built;
+        warnings.extend(
+            doubled_path(provider, endpoints).or_else(|| doubled_version(provider, endpoints)),
+        );
         add(built);
     }
     for known in ModelDirectory::embedded().providers() {
@@ -128,12 +131,46 @@ const MAX_IN_FLIGHT_CALLS: usize = 1_000_000;
 const PROJECT_PLACEHOLDER: &str = "project";
 const REGION_PLACEHOLDER: &str = "region";
 
+/// Ends of the paths of calls, which the examples of providers have in their URLs.
+const CALL_PATHS: [&str; 7] = [
+    "/chat/completions",
+    "/completions",
+    "/messages",
+    "/responses",
+    "/embeddings",
+    "/images/generations",
+    "/models",
+];
+
+/// Returns a warning if the base URL is the URL of a call, to which the gateway would add the path of the call again.
+/// A provider with paths of its own may have any base.
+fn doubled_path(provider: &Provider, endpoints: &Endpoints) -> Option<String> {
+    if !endpoints.paths.is_empty() {
+        return None;
+    }
+    let address = provider.address();
+    let (front, path) =
+        CALL_PATHS.iter().find_map(|path| Some((address.strip_suffix(path)?, path)))?;
+    let base = match front.rsplit_once('/') {
+        Some((base, version)) if is_version(version) && !base.ends_with('/') => base,
+        Some(_) | None => front,
+    };
+    let name = &provider.name;
+    Some(format!(
+        "providers.{name}.base: `{address}` ends in `{path}`, which the gateway adds itself, so that requests \
+         go to `{path}/…{path}`; write `{base}`"
+    ))
+}
+
+/// Returns true for a version in a path, such as `v1` or `v1beta`.
+fn is_version(word: &str) -> bool {
+    word.strip_prefix('v').is_some_and(|rest| rest.starts_with(char::is_numeric))
+}
+
 /// Returns a warning if the base URL ends with the version that begins the paths of the provider.
 fn doubled_version(provider: &Provider, endpoints: &Endpoints) -> Option<String> {
     let address = provider.address();
     let (front, version) = address.rsplit_once('/')?;
-    let is_version =
-        version.strip_prefix('v').is_some_and(|rest| rest.starts_with(char::is_numeric));
     let doubles = |format: &WireFormat| {
         let own = endpoints.path(*format).map(|path| path.whole.as_str());
         let usual = dialects::get(*format).map(|dialect| dialect.traits().model_list_path);
@@ -141,7 +178,7 @@ fn doubled_version(provider: &Provider, endpoints: &Endpoints) -> Option<String>
         path.strip_prefix('/').and_then(|path| path.split('/').next()) == Some(version)
     };
     let is_host = front.ends_with('/');
-    if is_host || !is_version || !provider.formats.iter().any(doubles) {
+    if is_host || !is_version(version) || !provider.formats.iter().any(doubles) {
         return None;
     }
     let name = &provider.name;

@@ -29,6 +29,8 @@ pub struct RetentionSettings {
     pub usage_hours: Option<Duration>,
     /// Place of archived calls; `None` deletes calls without a file.
     pub archive: Option<ArchivePlace>,
+    /// True if the configuration names the place.
+    is_archive_named: bool,
     /// Credentials of a bucket.
     bucket: RawFiles,
     outbound: Outbound,
@@ -45,6 +47,11 @@ pub struct ArchivePlace {
 }
 
 impl RetentionSettings {
+    /// Returns the archive if calls go to it by themselves, or if it was named.
+    pub fn used_archive(&self) -> Option<&ArchivePlace> {
+        self.archive.as_ref().filter(|_| self.calls.is_some() || self.is_archive_named)
+    }
+
     /// Opens another place than the configured one, with the same credentials.
     pub fn open_archive(
         &self,
@@ -76,6 +83,7 @@ pub(super) fn check(
         refusals: duration("refusals", raw.refusals.as_deref())?,
         usage_hours: duration("usage_hours", raw.usage_hours.as_deref())?,
         archive: None,
+        is_archive_named: raw.archive.is_some(),
         bucket: RawFiles { endpoint, region, access_key, secret_key, ..RawFiles::default() },
         outbound: outbound.clone(),
         data_folder: data.to_owned(),

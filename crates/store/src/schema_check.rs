@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ledger::ALIVE_WINDOW;
 use sqlx::migrate::{AppliedMigration, Migrate, MigrateError, Migrator};
+use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
@@ -144,6 +145,22 @@ pub(crate) fn migration_error(
 }
 
 impl Store {
+    /// Checks that a URL is one that [`Store::open`] can read. The error is a part of a sentence about the URL, without
+    /// its password.
+    pub fn check_url(url: &str) -> Result<(), &'static str> {
+        match StoreAddress::read(url) {
+            Ok(StoreAddress::Sqlite(_)) => Ok(()),
+            Ok(StoreAddress::Postgres(url)) => {
+                let read = url.parse::<PgConnectOptions>().map(drop);
+                read.map_err(|_| "cannot be read as an address of PostgreSQL")
+            }
+            Err(_) if url.starts_with("sqlite:") => {
+                Err("takes a plain path after `sqlite:`, without options")
+            }
+            Err(_) => Err("is not an address of a known database"),
+        }
+    }
+
     /// Compares the schema of a database with the one that this program knows, without changing it. A
     /// database that this program cannot work with is an error.
     pub async fn schema_state(url: &str) -> Result<SchemaState, StoreError> {

@@ -2,11 +2,12 @@
 
 use admin::{CheckState, HealthCheck};
 use clap::Args;
+use ledger::{Clock as _, SystemClock};
 use serde_json::json;
 use std::process::ExitCode;
 
 use super::common::CommonArgs;
-use super::local_checks::service_checks;
+use super::local_checks::{service_checks, vault_file_check};
 use super::output::print_line;
 
 #[derive(Debug, Args)]
@@ -19,20 +20,20 @@ pub(super) struct CheckArgs {
 /// Warnings do not fail the command. A database that cannot be used does: a gateway would not start.
 pub(super) async fn check(common: &CommonArgs, args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut config = common.load()?;
-    // A running gateway reads them at its first TLS connection.
-    if let Err(why) = config.outbound.check_certificates() {
-        config.warnings.push(format!("no provider can be reached by https: {why}"));
-    }
     config.warnings.extend(config.outbound.certificate_notice().map(str::to_owned));
     let mut warnings = config.warnings.clone();
     let mut failures = Vec::new();
+    // A running gateway reads the certificates of providers at its first TLS connection.
+    let mut checks = vec![admin::certificate_check(&config, SystemClock.now())];
+    checks.extend(vault_file_check(&config));
     if !args.offline {
-        for HealthCheck { state, message, .. } in service_checks(&config).await {
-            match state {
-                CheckState::Good => {}
-                CheckState::Warning => warnings.push(message),
-                CheckState::Failing => failures.push(message),
-            }
+        checks.extend(service_checks(&config).await);
+    }
+    for HealthCheck { state, message, .. } in checks {
+        match state {
+            CheckState::Good => {}
+            CheckState::Warning => warnings.push(message),
+            CheckState::Failing => failures.push(message),
         }
     }
     let is_good = failures.is_empty();

@@ -28,11 +28,17 @@ pub(super) fn offline_checks(config: &Config) -> Vec<HealthCheck> {
     vec![
         journal,
         admin::disk_check(config),
-        admin::vault_check(&crate::app::vault_for(config, is_shared)),
+        vault_file_check(config)
+            .unwrap_or_else(|| admin::vault_check(&crate::app::vault_for(config, is_shared))),
         admin::certificate_check(config, SystemClock.now()),
         admin::configuration_check(&config.warnings, &[]),
         admin::descriptor_check(config, None),
     ]
+}
+
+/// Looks at the key file of the vault in the data folder.
+pub(super) fn vault_file_check(config: &Config) -> Option<HealthCheck> {
+    admin::vault_file_check(&config.data_folder.join(crate::app::VAULT_KEY_FILE))
 }
 
 /// Returns the damaged files of a journal; none if there is no journal yet.

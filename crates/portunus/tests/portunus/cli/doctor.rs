@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::full_disk::start;
 use super::{Folder, fails, holds_soon, terminate};
+use crate::small_disk::SmallDisk;
 
 /// A configuration whose connections fit into any limit of open files.
 const SMALL: &str = "[limits]\nconnections = 100\n";
@@ -121,6 +122,131 @@ fn each_trouble_is_named_with_a_remedy() {
     assert!(checked.status.success(), "{checked:?}");
     write(&folder, "[store]\nurl = \"mysql://u:hush@h/d\"\n");
     fails(&folder.run(&["check", "--config", "portunus.toml"]), 1, "store.url: `mysql://`");
+}
+
+/// Returns the exit code, the warnings and the errors of `check`.
+fn checked(folder: &Folder, more: &[&str]) -> (i32, String, String) {
+    let output = folder.run(&[&["check", "--config", "portunus.toml", "--json"], more].concat());
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let code = output.status.code().unwrap();
+    (code, report["warnings"].to_string(), report["errors"].to_string())
+}
+
+#[test]
+fn a_url_of_the_store_that_a_start_refuses_is_refused_by_every_command() {
+    let folder = Folder::new("check-store-url");
+    for (url, why) in [
+        ("sqlite:x.db?mode=rwc", "takes a plain path after `sqlite:`, without options"),
+        ("sqlite:", "takes a plain path"),
+        ("postgres://u:hush@host:port/d", "cannot be read as an address of PostgreSQL"),
+    ] {
+        write(&folder, &format!("[store]\nurl = \"{url}\"\n{SMALL}"));
+        for command in [&["check", "--offline"][..], &["check"], &["doctor"], &["serve"]] {
+            let output = folder.run(&[command, &["--config", "portunus.toml"]].concat());
+            fails(&output, 1, why);
+            assert!(!String::from_utf8_lossy(&output.stderr).contains("hush"), "{output:?}");
+        }
+    }
+}
+
+#[test]
+fn a_certificate_that_ends_is_named_by_check_and_doctor() {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+    let folder = Folder::new("check-certificate");
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["models.example.com".to_owned()]).unwrap();
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2021, 1, 1);
+    let certificate = params.self_signed(&key).unwrap();
+    std::fs::write(folder.0.join("tls.pem"), certificate.pem()).unwrap();
+    std::fs::write(folder.0.join("tls.key"), key.serialize_pem()).unwrap();
+    write(
+        &folder,
+        &format!(
+            "[server]\nlisten = \"127.0.0.1:1\"\npublic_url = \"https://models.example.com\"\n\
+         [server.tls]\ncert = \"tls.pem\"\nkey = \"tls.key\"\n{SMALL}"
+        ),
+    );
+    let (code, warnings, _) = checked(&folder, &["--offline"]);
+    assert!(code == 0 && warnings.contains("has expired at 2021-01-01"), "{warnings}");
+    assert!(message(&doctor(&folder, &["--offline"]).1, "certificates").contains("has expired"));
+}
+
+#[test]
+fn an_archive_that_cannot_be_written_is_named() {
+    let folder = Folder::new("check-archive");
+    let refusing = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = refusing.local_addr().unwrap();
+    drop(refusing);
+    let bucket = format!(
+        "archive = \"s3://bucket/x\"\nendpoint = \"http://{closed}\"\nregion = \"r\"\n\
+         access_key = {{ text = \"a\" }}\nsecret_key = {{ text = \"b\" }}\n"
+    );
+    let under_a_file = "archive = \"file:portunus.toml/old\"\n".to_owned();
+    let mut places = vec![bucket, under_a_file];
+    // Without root there is no disk to make read-only, and root may write any other folder.
+    let disk = SmallDisk::mount(&folder.0.join("small"), "100k");
+    if disk.is_some() {
+        let remount = ["-o", "remount,ro"];
+        let done = Command::new("mount").args(remount).arg(folder.0.join("small")).status();
+        assert!(done.unwrap().success());
+        places.push("archive = \"file:small/old\"\n".to_owned());
+    }
+    for place in places {
+        write(&folder, &format!("{SMALL}[retention]\n{place}"));
+        let (code, warnings, _) = checked(&folder, &[]);
+        assert!(
+            code == 0 && warnings.contains("old calls cannot be archived"),
+            "{place}{warnings}"
+        );
+        let (_, checks) = doctor(&folder, &[]);
+        assert_eq!(state(&checks, "files"), "warning", "{place}");
+    }
+    write(&folder, &format!("{SMALL}[retention]\narchive = \"file:new/old\"\n"));
+    assert_eq!(checked(&folder, &[]).1, "[]");
+}
+
+#[test]
+fn a_key_file_of_the_vault_that_others_can_read_is_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new("check-vault-file");
+    write(&folder, SMALL);
+    std::fs::create_dir_all(folder.0.join("data")).unwrap();
+    let file = folder.0.join("data/vault.key");
+    std::fs::write(&file, "one:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
+    for (mode, is_open) in [(0o600, false), (0o640, false), (0o644, true), (0o666, true)] {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let (code, warnings, _) = checked(&folder, &["--offline"]);
+        assert_eq!((code, warnings.contains("data/vault.key is open")), (0, is_open), "{warnings}");
+        let (_, checks) = doctor(&folder, &["--offline"]);
+        assert_eq!(state(&checks, "vault") == "warning", is_open, "{mode:o}");
+    }
+}
+
+#[test]
+fn a_base_that_is_the_url_of_a_call_is_named() {
+    let folder = Folder::new("check-base");
+    for (base, advice) in [
+        ("https://h.example/v1/chat/completions", Some("write `https://h.example`")),
+        ("https://h.example/api/chat/completions", Some("write `https://h.example/api`")),
+        ("https://h.example/v1/embeddings", Some("write `https://h.example`")),
+        ("https://h.example/v1", Some("write `https://h.example`")),
+        ("https://h.example/api", None),
+    ] {
+        write(
+            &folder,
+            &format!(
+                "{SMALL}[providers.p]\nspeaks = \"chat\"\nbase = \"{base}\"\nauth = \"none\"\n"
+            ),
+        );
+        let (code, warnings, _) = checked(&folder, &["--offline"]);
+        assert_eq!(code, 0);
+        match advice {
+            Some(advice) => assert!(warnings.contains(advice), "{base}: {warnings}"),
+            None => assert_eq!(warnings, "[]", "{base}"),
+        }
+    }
 }
 
 #[test]
