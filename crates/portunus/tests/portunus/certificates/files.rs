@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::{CallerPair, Site, ask, certificate, certificate_check, connect};
+use super::{CallerPair, Site, ask, certificate, certificate_check, connect, get};
 use crate::restart::free_address;
 
 const NAME: &str = "gateway.test";
@@ -105,6 +105,95 @@ async fn callers_without_a_certificate_are_refused_and_probes_are_not() {
         Err(_) => String::new(),
     };
     assert_eq!(refused, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configuration_that_cannot_be_read_to_its_end_stops_nothing() {
+    let (site, listen, metrics) = (Site::new(), free_address(), free_address());
+    let cert = write_pair(&site);
+    let tls = "[server.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n";
+    let config = format!("[server]\nmetrics = \"{metrics}\"\n{tls}");
+    site.write("one.toml", &config);
+    // One that waits on this thread would stop everything.
+    let mut node = site.start_with("one", &listen, &[("TOKIO_WORKER_THREADS", "1")]);
+    until("it serves", async || connect(&node.address, NAME, &cert, None).await.is_ok()).await;
+    // A pipe with a writer that writes nothing stands for a disk that hangs.
+    let path = site.folder.join("one.toml");
+    let pipe = site.folder.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut writer = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    std::fs::rename(&pipe, &path).unwrap();
+    node.signal("-HUP");
+    let files = format!("/proc/{}/fd", node.child.id());
+    until("the pipe is read", async || {
+        std::fs::read_dir(&files)
+            .unwrap()
+            .any(|one| std::fs::read_link(one.unwrap().path()).is_ok_and(|to| to == path))
+    })
+    .await;
+    node.signal("-HUP");
+    for _ in 0..3 {
+        let mut stream = connect(&node.address, NAME, &cert, None).await.unwrap();
+        exchange(&mut stream).await;
+        assert_eq!(get(&metrics, "/readyz").await.unwrap().0, 200);
+    }
+    // It is read once there is something to read.
+    std::io::Write::write_all(&mut writer, config.as_bytes()).unwrap();
+    site.write("plain", &config);
+    std::fs::rename(site.folder.join("plain"), &path).unwrap();
+    drop(writer);
+    until("it is read", async || site.log("one").contains("configuration reloaded")).await;
+    node.signal("-TERM");
+    until("it ends", async || node.child.try_wait().unwrap().is_some()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_configuration_is_tried_until_its_files_are_whole() {
+    let (site, listen, metrics) = (Site::new(), free_address(), free_address());
+    let first = write_pair(&site);
+    let config = |cert: &str| {
+        format!(
+            "[server]\nmetrics = \"{metrics}\"\n[server.tls]\ncert = \"{cert}\"\nkey = \"key.pem\"\n"
+        )
+    };
+    site.write("one.toml", &config("cert.pem"));
+    let node = site.start("one", &listen);
+    until("it serves", async || connect(&node.address, NAME, &first, None).await.is_ok()).await;
+    // The configuration changes while one of two files is exchanged.
+    let key = KeyPair::generate().unwrap();
+    let second = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+    let second = second.self_signed(&key).unwrap().pem();
+    site.write("other.pem", &second);
+    site.write("one.toml", &config("other.pem"));
+    until("it is refused", async || site.log("one").contains("configuration is refused")).await;
+    site.write("key.pem", &key.serialize_pem());
+    until("it is used", async || connect(&node.address, NAME, &second, None).await.is_ok()).await;
+    let log = site.log("one");
+    assert_eq!(log.matches("configuration is refused").count(), 1, "{log}");
+    assert_eq!(log.matches("configuration reloaded").count(), 1, "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_not_valid_is_told() {
+    let (site, listen, metrics) = (Site::new(), free_address(), free_address());
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(2100, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2101, 1, 1);
+    site.write("cert.pem", &params.self_signed(&key).unwrap().pem());
+    site.write("key.pem", &key.serialize_pem());
+    let tls = "[server.tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n";
+    site.write("one.toml", &format!("[server]\nmetrics = \"{metrics}\"\n{tls}"));
+    let _node = site.start("one", &listen);
+    until("it is told", async || {
+        certificate_check(&metrics).await.is_some_and(|(status, check)| {
+            let message = check["message"].as_str().unwrap_or_default();
+            status == 200 && message.contains("not valid before 2100-01-01")
+        })
+    })
+    .await;
+    let (_, text) = get(&metrics, "/metrics").await.unwrap();
+    assert!(text.contains("portunus_certificate_good 0"), "{text}");
 }
 
 fn der_of(pem: &str) -> Vec<u8> {

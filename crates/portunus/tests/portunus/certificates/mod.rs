@@ -7,6 +7,7 @@ mod files;
 mod no_authority;
 #[cfg(feature = "node-tests")]
 mod pebble;
+mod stored;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -59,10 +60,15 @@ impl Site {
 
     /// Starts a gateway with the configuration `NAME.toml`. Its log is `NAME.log`, its data folder `NAME`.
     fn start(&self, name: &str, listen: &str) -> Node {
+        self.start_with(name, listen, &[])
+    }
+
+    /// Starts a gateway with these variables in its environment.
+    fn start_with(&self, name: &str, listen: &str, variables: &[(&str, &str)]) -> Node {
         let log = self.folder.join(format!("{name}.log"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_portunus"));
-        command.current_dir(&self.folder).env_clear();
+        command.current_dir(&self.folder).env_clear().envs(variables.iter().copied());
         command.args(["--config", &format!("{name}.toml"), "--data", name]);
         command.args(["serve", "--listen", listen]).stdout(Stdio::null()).stderr(log);
         Node { child: command.spawn().unwrap(), address: listen.to_owned() }
@@ -77,6 +83,13 @@ impl Site {
 struct Node {
     child: Child,
     address: String,
+}
+
+impl Node {
+    fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
 }
 
 impl Drop for Node {
@@ -145,4 +158,12 @@ async fn certificate_check(metrics: &str) -> Option<(u16, Value)> {
     let checks = body["checks"].as_array()?;
     let found = checks.iter().find(|check| check["name"] == "certificates")?;
     Some((status, found.clone()))
+}
+
+/// Returns status and body of an address of the metrics listener.
+async fn get(metrics: &str, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(metrics).await.ok()?;
+    let answer = ask(&mut stream, "x", path).await.ok()?;
+    let status = answer.split(' ').nth(1)?.parse().ok()?;
+    Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
 }

@@ -87,10 +87,21 @@ async fn an_authority_that_lies_is_asked_once_and_harms_nothing() {
     // Directories that lead nowhere, and one with answers that make programs fail.
     let odd = "{\"newNonce\":\"https://localhost:PORT/nonce\",\"newAccount\":\
                \"https://localhost:PORT/a\",\"newOrder\":\"https://localhost:PORT/o\"}";
+    // All that its addresses answer, in one.
+    let many = serde_json::json!({
+        "newNonce": "https://localhost:PORT/nonce",
+        "newAccount": "https://localhost:PORT/a",
+        "newOrder": "https://localhost:PORT/o",
+        "status": "pending",
+        "finalize": "https://localhost:PORT/f",
+        "authorizations": vec!["https://localhost:PORT/z"; 50],
+    });
+    let many = many.to_string();
     for (body, word) in [
         ("<html>", "not the directory"),
         ("{\"newNonce\":\"\\u0000 no address\"}", "no address"),
         (odd, "cannot be understood"),
+        (&many, "50 authorizations for 1 names"),
     ] {
         let (site, listen, metrics) = (Site::new(), free_address(), free_address());
         let (cert, key) = server_pair(&site);
@@ -152,6 +163,27 @@ async fn lie(
         let _ = stream.write_all(answer.as_bytes()).await;
         let _ = stream.shutdown().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_domains_ends_the_order_that_runs() {
+    let (site, metrics) = (Site::new(), free_address());
+    server_pair(&site);
+    // An authority that takes connections and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let directory = format!("https://localhost:{}/dir", listener.local_addr().unwrap().port());
+    configure(&site, "one", [&metrics, &free_address()], &directory);
+    let _node = site.start("one", &free_address());
+    let (_silent, _) = listener.accept().await.unwrap();
+    let config = site.read("one.toml").replace("[\"gateway.test\"]", "[\"changed.test\"]");
+    site.write("one.toml", &config);
+    until("the order is given up", async || site.log("one").contains("is given up")).await;
+    until("the other names are ordered", async || {
+        site.log("one").contains("a certificate for changed.test is ordered")
+    })
+    .await;
+    let log = site.log("one");
+    assert!(!log.contains("was issued:"), "no failure is counted: {log}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
