@@ -173,8 +173,9 @@ async fn a_process_that_drains_hands_over_its_other_listeners() {
     );
     let site = Site::new("0s", &server).await;
     let key = site.key(&["--unlimited"]);
-    let mut old = site.start("data", &free_address(), &[]);
-    let address = old.address.clone();
+    // The greeting names the public URL instead.
+    let address = free_address();
+    let mut old = site.start("data", &address, &[]);
     let mut curl = tls_curl(&address, "/v1/chat/completions");
     let call = serde_json::json!({
         "model": "slow", "stream": true, "messages": [{ "role": "user", "content": "Hello!" }],
