@@ -17,6 +17,7 @@ mod listeners;
 mod node_journal;
 mod node_metrics;
 mod plain_http;
+mod private_file;
 mod process_limits;
 mod retention;
 mod serve;

@@ -4,20 +4,17 @@
 //! a terminal, or to the program that started this one and reads its output. With JSON logs, and below
 //! systemd, they are written to a file of the data folder instead, and a log line names the file.
 
-use std::fs::{OpenOptions, Permissions};
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use super::logs;
 use super::output::print_text;
 use crate::app::{App, FirstStart};
+use crate::private_file;
 
 /// File in the data folder with the secrets of the first start.
 const SECRETS_FILE: &str = "first-start.txt";
-/// Rights of that file: its owner alone.
-const SECRETS_MODE: u32 = 0o600;
 /// Variable in which systemd names the stream that it reads into its journal:
 /// <https://www.freedesktop.org/software/systemd/man/latest/systemd.exec.html#%24JOURNAL_STREAM>.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
@@ -71,18 +68,7 @@ fn save(file: &Path, text: &str, is_new: bool) -> io::Result<()> {
     if !is_new && file.symlink_metadata().is_ok_and(|found| found.is_file()) {
         return Ok(());
     }
-    // A new file, because a link would lead the secrets elsewhere.
-    match std::fs::remove_file(file) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        Ok(()) | Err(_) => {}
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(SECRETS_MODE);
-    let mut opened = options.open(file)?;
-    opened.set_permissions(Permissions::from_mode(SECRETS_MODE))?;
-    opened.write_all(text.as_bytes())?;
-    opened.write_all(b"\n")?;
-    opened.sync_all()
+    private_file::replace(file, &format!("{text}\n"))
 }
 
 fn greeting(app: &App, link: Option<&str>, first: Option<&FirstStart>) -> String {
@@ -110,6 +96,8 @@ fn greeting(app: &App, link: Option<&str>, first: Option<&FirstStart>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn secrets_are_printed_to_terminals_and_to_those_who_read_a_pipe() {

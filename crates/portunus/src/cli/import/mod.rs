@@ -22,13 +22,14 @@ use clap::{Args, Subcommand};
 use config::Config;
 use ledger::Clock as _;
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::AccountRole;
 
 use super::common::{CommonArgs, close_accounts, inspect_accounts, open_accounts};
 use super::output::print_line;
+use crate::private_file;
 use apply::{ImportReport, apply};
 use channel_kinds::ChannelProgram;
 use channels::{ChannelConfig, ChannelSecret, SecretPlace};
@@ -196,10 +197,8 @@ fn write_secrets(folder: &Path, secrets: &[ChannelSecret]) -> anyhow::Result<()>
     builder.create(folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     for ChannelSecret { name, text } in secrets {
         let path = folder.join(name);
-        let mut options = std::fs::OpenOptions::new();
-        let file = options.create(true).write(true).truncate(true).mode(0o600).open(&path);
-        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.with_context(|| format!("{} cannot be written", path.display()))?;
+        private_file::replace(&path, text)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
     }
     Ok(())
 }

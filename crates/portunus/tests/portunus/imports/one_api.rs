@@ -162,6 +162,14 @@ async fn channels_become_a_configuration_with_secrets_in_files() {
     let planned = gateway.run(&[&import[..], &["--dry-run"]].concat());
     has_no_secret(&planned.replace("secrets", ""));
     assert!(!folder.join("channels.toml").exists() && !folder.join("secrets").exists());
+    // Files that are there, as of an import by hand: one that others may read, and a link.
+    std::fs::create_dir(folder.join("secrets")).unwrap();
+    for (name, at) in [("old", "secrets/main-openai"), ("precious", "elsewhere")] {
+        std::fs::write(folder.join(at), name).unwrap();
+        let readable = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(folder.join(at), readable).unwrap();
+    }
+    std::os::unix::fs::symlink(folder.join("elsewhere"), folder.join("secrets/claude")).unwrap();
     let made = gateway.run(&import);
     has_no_secret(&made.replace("secrets", ""));
     let made = lines(&made);
@@ -178,7 +186,11 @@ async fn channels_become_a_configuration_with_secrets_in_files() {
     assert_eq!(read["models"]["house-model"]["price"]["output"].as_str(), Some("0.6"));
     let secret = folder.join("secrets/main-openai");
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "sk-upstream-secret-1");
-    assert_eq!(std::fs::metadata(&secret).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(folder.join("elsewhere")).unwrap(), "precious");
+    for secret in std::fs::read_dir(folder.join("secrets")).unwrap() {
+        let rights = secret.unwrap().path().symlink_metadata().unwrap();
+        assert!(rights.is_file() && rights.permissions().mode() & 0o777 == 0o600, "{rights:?}");
+    }
     let check = std::process::Command::new(env!("CARGO_BIN_EXE_portunus"))
         .args(["check", "--config", "channels.toml"])
         .current_dir(folder)
