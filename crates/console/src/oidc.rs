@@ -71,20 +71,30 @@ async fn discover(
     let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| PageError::Internal)?;
     let document =
         DiscoveryDocument::discover_async(issuer, &fetcher(state)).await.map_err(|error| {
-            log_provider_error(provider, &error);
+            log_provider_error(provider, &error, &[]);
             PageError::IdentityProviderUnavailable
         })?;
     state.discovery.insert(&provider.issuer, now, document.clone());
     Ok(document)
 }
 
-fn log_provider_error(provider: &IdentityProvider, error: &dyn std::error::Error) {
-    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+/// Logs an error without the secrets of the request, which a provider may repeat in it.
+fn log_provider_error(
+    provider: &IdentityProvider,
+    error: &dyn std::error::Error,
+    secrets: &[&str],
+) {
+    let why = shown_error(error, &[secrets, &[provider.client_secret.as_str()]].concat());
     tracing::error!(
         identity = provider.name,
-        "cannot reach the identity provider `{}`: {error} {cause}",
+        "cannot reach the identity provider `{}`: {why}",
         provider.name
     );
+}
+
+fn shown_error(error: &dyn std::error::Error, secrets: &[&str]) -> String {
+    let cause = error.source().map(ToString::to_string).unwrap_or_default();
+    upstream::hide_sent(&format!("{error} {cause}"), secrets)
 }
 
 fn callback_url(
@@ -208,13 +218,14 @@ pub(crate) async fn finish_sign_in(
     )
     .set_redirect_uri(callback_url(state, &provider)?);
     let fetch = fetcher(state);
+    let sent_secrets = [code.to_owned(), verifier.clone()];
     let exchange = client
         .exchange_code(AuthorizationCode::new(code.to_owned()))
         .map_err(|_| refused())?
         .set_pkce_verifier(PkceCodeVerifier::new(verifier))
         .request_async(&fetch);
     let tokens = exchange.await.map_err(|error| {
-        log_provider_error(&provider, &error);
+        log_provider_error(&provider, &error, &sent_secrets.each_ref().map(String::as_str));
         refused()
     })?;
     let token = tokens.id_token().ok_or_else(refused)?;
@@ -273,7 +284,9 @@ pub(crate) async fn finish_sign_in(
                 person.email_verified = info.email_verified().unwrap_or(false);
                 person.name = person.name.or(info.preferred_username().map(|n| n.to_string()));
             }
-            Err(error) => log_provider_error(&provider, &error),
+            Err(error) => {
+                log_provider_error(&provider, &error, &[tokens.access_token().secret()]);
+            }
         }
     }
     Ok(IdentityReturn { provider, claims: person, link })
@@ -325,4 +338,19 @@ fn is_from_the_past(token: &CoreIdToken, now: Micros) -> bool {
     let times = payload.and_then(|bytes| serde_json::from_slice::<TokenTimes>(&bytes).ok());
     let latest = (now + MAX_CLOCK_SKEW).to_duration().as_secs_f64().floor();
     times.is_some_and(|times| [times.nbf, times.iat].into_iter().flatten().all(|at| at <= latest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Error;
+
+    #[test]
+    fn a_logged_error_has_no_secret_of_the_request() {
+        let why = "invalid_client: Basic aWQ6dGhlLWNsaWVudC1zZWNyZXQ=, code=the%2Dcode%2Dof%2Done";
+        let shown = shown_error(&Error::other(why), &["the-client-secret", "the-code-of-one"]);
+        assert!(shown.starts_with("invalid_client: Basic aWQ6"), "{shown}");
+        assert!(shown.contains("code=[hidden]"), "{shown}");
+        assert!(!shown.contains("dGhlLWNsaWVudC1zZWNyZXQ"), "{shown}");
+    }
 }
