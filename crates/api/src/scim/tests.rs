@@ -86,7 +86,7 @@ fn wrong_operations_are_refused_with_their_reason() {
         .collect();
     let mut add_and_drop = add_each.clone();
     add_and_drop.push(json!({ "op": "remove", "path": "emails" }));
-    let joined = vec!["value eq \"x\""; 9].join(" and ");
+    let joined = ["value eq \"x\""; 9].join(" and ");
     for (operations, kind) in [
         (json!([{ "op": "replace", "value": names }]), TooMany),
         (json!([{ "op": "add", "path": "emails", "value": emails }]), TooMany),
@@ -151,7 +151,7 @@ fn members_are_added_and_removed() {
     }
     use ScimErrorKind::{InvalidFilter, InvalidPath, InvalidValue, Mutability, TooMany};
     let crowd: Vec<Value> = (0..100_000).map(|n| json!({ "value": n.to_string() })).collect();
-    let joined = vec!["value eq \"x\""; 9].join(" and ");
+    let joined = ["value eq \"x\""; 9].join(" and ");
     let mut growing: Vec<Value> = crowd
         .chunks(9_000)
         .map(|part| json!({ "op": "add", "path": "members", "value": part }))
@@ -206,7 +206,7 @@ fn filters_become_conditions() {
     ] {
         assert_eq!(of(text).unwrap_err().kind, Some(ScimErrorKind::InvalidFilter), "{text}");
     }
-    let eight = vec!["emails eq \"\""; 8].join(" and ");
+    let eight = ["emails eq \"\""; 8].join(" and ");
     assert_eq!(of(&eight).unwrap().len(), 8);
     for too_many in [
         format!("{eight} and active eq true"),

@@ -113,6 +113,9 @@ async fn calls_are_paged_and_fully_exported() {
     file.assert_contains("\"'=cmd()\"");
 }
 
+/// Meaning of a parameter.
+type CallCondition = fn(&LedgerEntry) -> bool;
+
 /// Whatever is selected, the list and its export have the same calls, and no others.
 #[tokio::test]
 async fn list_and_export_have_the_selected_calls() {
@@ -138,7 +141,7 @@ async fn list_and_export_have_the_selected_calls() {
         .collect();
     gateway.store.post(&calls).await.unwrap();
     let cookie = gateway.sign_in("anna").await;
-    let conditions: [(&str, fn(&LedgerEntry) -> bool); 11] = [
+    let conditions: [(&str, CallCondition); 11] = [
         ("status=failed", |call| call.outcome != CallOutcome::Done),
         ("status=done", |call| call.outcome == CallOutcome::Done),
         ("status=503", |call| call.status == 503),

@@ -1,4 +1,4 @@
-//! Which account a provider gets, and who may lock and unlock it.
+//! Accounts that people of SCIM get: new ones, known ones, and those of other people.
 
 use super::*;
 use canon::Micros;
