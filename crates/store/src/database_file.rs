@@ -61,7 +61,7 @@ impl OtherFile {
 }
 
 #[derive(Debug)]
-struct FileState {
+struct OpenedFile {
     /// The file that the connections have open.
     open: FileId,
     other: Option<OtherFile>,
@@ -82,7 +82,7 @@ pub(crate) fn is_current(file: &FileAge, age: Duration) -> bool {
 pub(crate) struct DatabaseFile {
     path: PathBuf,
     store_id: String,
-    state: Mutex<FileState>,
+    state: Mutex<OpenedFile>,
     opened: FileAge,
 }
 
@@ -95,7 +95,7 @@ impl DatabaseFile {
     ) -> Result<Self, sqlx::Error> {
         let store_id = sqlx::query_scalar(STORE_ID).fetch_one(connection).await?;
         let open = FileId::of(&std::fs::metadata(path)?);
-        let state = Mutex::new(FileState { open, other: None, loss: None });
+        let state = Mutex::new(OpenedFile { open, other: None, loss: None });
         Ok(Self { path: path.into(), store_id, state, opened })
     }
 
@@ -165,7 +165,7 @@ impl DatabaseFile {
     }
 
     /// Notes that the database cannot be used, and logs it once.
-    fn lose(&self, state: &mut FileState, why: String) -> sqlx::Error {
+    fn lose(&self, state: &mut OpenedFile, why: String) -> sqlx::Error {
         let message = format!("the file of the database, {}, {why}", self.path.display());
         if state.loss.as_ref() != Some(&why) {
             tracing::error!(

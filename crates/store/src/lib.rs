@@ -68,6 +68,7 @@ mod rollup;
 mod row;
 mod row_statement;
 mod schema_check;
+mod schema_look;
 mod scim_groups;
 mod scim_standings;
 mod scim_tokens;

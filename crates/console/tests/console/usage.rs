@@ -116,7 +116,7 @@ async fn calls_are_paged_and_fully_exported() {
 /// Meaning of a parameter.
 type CallCondition = fn(&LedgerEntry) -> bool;
 
-/// Whatever is selected, the list and its export have the same calls, and no others.
+/// The list and its export have the same calls for every selection, and no others.
 #[tokio::test]
 async fn list_and_export_have_the_selected_calls() {
     let gateway = ConsoleGateway::new().await;

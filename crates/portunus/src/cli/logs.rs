@@ -97,19 +97,19 @@ struct LineWriter<M> {
 }
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for LineWriter<M> {
-    type Writer = EventWriter<M::Writer>;
+    type Writer = BoundedWriter<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        EventWriter { lines: self.lines.make_writer(), is_json: self.is_json }
+        BoundedWriter { lines: self.lines.make_writer(), is_json: self.is_json }
     }
 }
 
-struct EventWriter<W> {
+struct BoundedWriter<W> {
     lines: W,
     is_json: bool,
 }
 
-impl<W: Write> Write for EventWriter<W> {
+impl<W: Write> Write for BoundedWriter<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = event.strip_suffix(b"\n").unwrap_or(event);
         let mut line = match self.is_json && text.len() > MAX_LINE_BYTES {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn written(event: &[u8], is_json: bool) -> String {
-        let mut writer = EventWriter { lines: Vec::new(), is_json };
+        let mut writer = BoundedWriter { lines: Vec::new(), is_json };
         writer.write_all(event).unwrap();
         String::from_utf8(writer.lines).unwrap()
     }

@@ -121,7 +121,7 @@ fn another_database_in_its_place_is_never_used() {
         let (store, file) = (database.open().await, file_of(&database));
         store.put_setting("name", "value").await.unwrap();
         delete(&file);
-        // What the command line does beside the gateway.
+        // The command line makes a new one beside the gateway.
         let empty = database.open().await;
         until_lost_for(&store, "of another database").await;
         assert_eq!(empty.setting("name").await.unwrap(), None);
