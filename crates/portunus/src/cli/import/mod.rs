@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use store::AccountRole;
 
 use super::common::{CommonArgs, close_accounts, inspect_accounts, open_accounts};
-use super::output::print_line;
+use super::output::print_bytes;
 use crate::private_file;
 use apply::{ImportReport, apply};
 use channel_kinds::ChannelProgram;
@@ -116,7 +116,9 @@ fn convert_litellm(file: &Path, out: Option<&Path>) -> anyhow::Result<ExitCode> 
     }
     match out {
         Some(out) => write_config(out, &text)?,
-        None => print_line(text.trim_end()),
+        None => {
+            print_bytes(text.as_bytes());
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
