@@ -158,7 +158,9 @@ impl ScimRequest {
         let provider = sign_in(state, &parts.headers, client).await?;
         let path = parts.uri.path().strip_prefix(PATH_PREFIX).unwrap_or_default();
         let method = if parts.method == Method::HEAD { Method::GET } else { parts.method };
-        let has_body = [Method::POST, Method::PUT, Method::PATCH].contains(&method);
+        // Other resources take no body, whatever the method is.
+        let takes_body = ["Users", "Groups"].contains(&path.split('/').next().unwrap_or_default());
+        let has_body = takes_body && [Method::POST, Method::PUT, Method::PATCH].contains(&method);
         let (mut provider, mut parsed) = (provider, None);
         if has_body {
             parsed = Some(read_body(&parts.headers, body).await?);
