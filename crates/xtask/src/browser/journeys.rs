@@ -116,7 +116,7 @@ fn playground(stage: &mut BrowserStage) -> Result<()> {
     page.go(&format!("{url}/console/calls"))?;
     page.inspect("calls", shots, axe)?;
     page.follow(".calls a.id")?;
-    page.says("Tries")?;
+    page.says("Attempts")?;
     page.inspect("receipt", shots, axe)?;
     page.go(&format!("{url}/docs"))?;
     page.inspect("reference", shots, axe)
