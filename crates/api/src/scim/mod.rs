@@ -207,6 +207,12 @@ impl ScimRequest {
                 let why = "this is not supported; see /scim/v2/ServiceProviderConfig";
                 Err(ScimProblem::with_status(StatusCode::NOT_IMPLEMENTED, why))
             }
+            // RFC 7644, section 3.4.3: one search over people and groups.
+            ("POST", [".search"]) => {
+                let why = "people and groups are searched one at a time: ask /scim/v2/Users \
+                           or /scim/v2/Groups";
+                Err(ScimProblem::with_status(StatusCode::NOT_IMPLEMENTED, why))
+            }
             (
                 _,
                 ["ServiceProviderConfig" | "ResourceTypes" | "Schemas" | "Users" | "Groups"]

@@ -273,6 +273,7 @@ async fn the_service_describes_itself() {
     }
     provider.refuses(Method::POST, "/Bulk", json!({}), 501, "").await;
     provider.refuses(Method::GET, "/Me", Value::Null, 501, "").await;
+    provider.refuses(Method::POST, "/.search", json!({}), 501, "").await;
     provider.refuses(Method::GET, "/Nothing", Value::Null, 404, "").await;
     provider.refuses(Method::DELETE, "/Users", Value::Null, 405, "").await;
     provider.refuses(Method::GET, "/", Value::Null, 404, "").await;
