@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
+
+/// Longest time between the last handshake of a stopping process and the end of its listener.
+const STOP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Purpose of a listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +43,11 @@ pub(crate) struct BoundListener {
 
 /// Sockets that this process got from another one and does not use yet.
 #[derive(Debug, Default)]
-pub(crate) struct PassedSockets(Vec<HandedSocket>);
+pub(crate) struct PassedSockets {
+    sockets: Vec<HandedSocket>,
+    /// Time for which an address that is in use is tried again.
+    patience: Duration,
+}
 
 impl PassedSockets {
     /// Takes the sockets of the service manager (`sd_listen_fds(3)`,
@@ -52,12 +60,15 @@ impl PassedSockets {
             let socket = passed.take_tcp_listener(index)?;
             sockets.extend(socket.map(|socket| HandedSocket { role: None, is_kept: true, socket }));
         }
-        Ok(Self(sockets))
+        Ok(Self { sockets, patience: Duration::ZERO })
     }
 
     /// Adds the sockets of another process. They come first, because it uses them now.
+    ///
+    /// A process that is about to stop may have let go of a socket that it still holds open.
     pub(crate) fn add(&mut self, sockets: Vec<HandedSocket>) {
-        self.0.splice(..0, sockets);
+        self.sockets.splice(..0, sockets);
+        self.patience = STOP_PATIENCE;
     }
 
     /// Returns the passed socket of that role and address, or a new one.
@@ -68,13 +79,26 @@ impl PassedSockets {
         others: &[SocketAddr],
     ) -> io::Result<BoundListener> {
         let fits = |one: &HandedSocket| fits(one, role, address, others);
-        let Some(place) = self.0.iter().position(fits) else {
-            let listener = TcpListener::bind(address).await?;
+        let Some(place) = self.sockets.iter().position(fits) else {
+            let listener = bind(address, self.patience).await?;
             return Ok(BoundListener { listener, is_kept: false });
         };
-        let HandedSocket { is_kept, socket, .. } = self.0.remove(place);
+        let HandedSocket { is_kept, socket, .. } = self.sockets.remove(place);
         socket.set_nonblocking(true)?;
         Ok(BoundListener { listener: TcpListener::from_std(socket)?, is_kept })
+    }
+}
+
+/// Binds an address, and tries again for some time while another socket has it.
+async fn bind(address: SocketAddr, patience: Duration) -> io::Result<TcpListener> {
+    let end = Instant::now() + patience;
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            bound => return bound,
+        }
     }
 }
 
@@ -185,7 +209,6 @@ fn drop_syn(_: &StdListener) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::net::TcpStream;
-    use std::time::Duration;
 
     fn passed(role: Option<ListenerRole>, is_kept: bool) -> HandedSocket {
         let socket = StdListener::bind("127.0.0.1:0").unwrap();
@@ -225,6 +248,18 @@ mod tests {
         assert!(!sockets.refuse_handshakes());
         sockets.hand_over();
         assert!(handed().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_let_go_is_bound() {
+        let held = passed(None, false);
+        let address = held.socket.local_addr().unwrap();
+        let refused = bind(address, Duration::ZERO).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        let waiting = tokio::spawn(bind(address, Duration::from_secs(60)));
+        tokio::task::yield_now().await;
+        drop(held);
+        assert_eq!(waiting.await.unwrap().unwrap().local_addr().unwrap(), address);
     }
 
     #[test]

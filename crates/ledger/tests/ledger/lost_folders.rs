@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::cluster::Cluster;
 
+/// The whole history is checked after each second, so that the time grows with the square of the cap.
 const CAP: i64 = 30_000;
 /// Money that each call reserves, and its cost.
 const HOLD: i64 = 100;

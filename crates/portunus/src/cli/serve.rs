@@ -48,8 +48,12 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
         true => take_over::request(&config.data_folder).await?,
         false => None,
     };
-    let handed = running.as_mut().map(|old| std::mem::take(&mut old.handed)).unwrap_or_default();
-    passed.add(handed.sockets);
+    let mut watchdog = supervisor::watchdog_period();
+    if let Some(old) = &mut running {
+        let handed = std::mem::take(&mut old.handed);
+        passed.add(handed.sockets);
+        watchdog = watchdog.or(handed.watchdog);
+    }
     let address = config.listen_address;
     let others: Vec<SocketAddr> =
         config.metrics_address.into_iter().chain(config.http_address).collect();
@@ -128,7 +132,7 @@ pub(super) async fn serve(common: &CommonArgs, start: ServeOptions) -> anyhow::R
     let stopping = stop_on_signal(Arc::clone(&app), signals);
     welcome::greet(&app, link.as_deref(), first.as_ref());
     app.tell_supervisor(SupervisorNews::Ready);
-    if let Some(period) = supervisor::watchdog_period().or(handed.watchdog) {
+    if let Some(period) = watchdog {
         app.start_watchdog(period);
     }
     tokio::select! {
