@@ -363,7 +363,7 @@ impl KeyBalance {
     /// spent; so the bound follows the use closely.
     ///
     /// It covers the most that was unreported lately, a hold of that size (or the last one) or half as
-    /// much again, and about eight seconds of costs, which wait here while the lease store is slow, but
+    /// much again, and about twelve seconds of costs, which wait here while the lease store is away, but
     /// of these no more than an eighth of the lease. Nothing is stated for the next call if it may take
     /// a large part of the lease and the last one was a while ago; it then states its hold itself.
     pub(crate) fn announce(
@@ -385,7 +385,7 @@ impl KeyBalance {
         let amount = if is_quiet && next > part {
             unreported
         } else {
-            let costs = half(state.recent_cost).min(part);
+            let costs = Money::from_nanos(state.recent_cost.as_nanos() / 4 * 3).min(part);
             lately.saturating_add(next.max(half(state.peak))).saturating_add(costs)
         };
         let token = state.lease.map(|lease| lease.token);
