@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, SqlitePool, Transaction};
+use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, Transaction};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::audit::{AuditLine, insert_line};
-use crate::database_file::DatabaseFile;
-use crate::db::{Db, check_file};
+use crate::db::Db;
+use crate::sqlite_database::SqliteDatabase;
 use crate::{Store, StoreError};
 
 /// Number of the lock among the advisory locks of the database: "chan" in ASCII.
@@ -54,11 +54,7 @@ struct ChangeLock {
 #[derive(Debug)]
 enum ChangeTransaction {
     /// Begins with the first write, so that other writers do not wait for the checks of a change.
-    Sqlite {
-        writer: SqlitePool,
-        file: Option<Arc<DatabaseFile>>,
-        tx: Option<Transaction<'static, Sqlite>>,
-    },
+    Sqlite { database: Arc<SqliteDatabase>, tx: Option<Transaction<'static, Sqlite>> },
     /// Holds an advisory lock, if the change is locked
     /// (<https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>).
     Pg(Transaction<'static, Postgres>),
@@ -98,7 +94,7 @@ impl Store {
     pub async fn begin_change(&self) -> Result<AuditedChange, StoreError> {
         let local = Arc::clone(&self.changes).lock_owned().await;
         let file = match &self.db {
-            Db::Sqlite { writer, .. } => match lock_path(writer.connect_options().get_filename()) {
+            Db::Sqlite(database) => match lock_path(database.path()) {
                 Some(path) => Some(lock_file(path).await?),
                 None => None,
             },
@@ -119,8 +115,8 @@ impl Store {
     /// Begins a change that runs beside others.
     pub(crate) async fn begin_unlocked(&self) -> Result<AuditedChange, StoreError> {
         let tx = match &self.db {
-            Db::Sqlite { writer, file, .. } => {
-                ChangeTransaction::Sqlite { writer: writer.clone(), file: file.clone(), tx: None }
+            Db::Sqlite(database) => {
+                ChangeTransaction::Sqlite { database: Arc::clone(database), tx: None }
             }
             Db::Pg(pool) => ChangeTransaction::Pg(pool.begin().await?),
         };
@@ -156,13 +152,10 @@ impl AuditedChange {
     /// Returns the connection of the transaction, which begins now if it has not yet.
     pub(crate) async fn connection(&mut self) -> Result<ChangeConnection<'_>, StoreError> {
         Ok(match &mut self.tx {
-            ChangeTransaction::Sqlite { writer, file, tx } => {
+            ChangeTransaction::Sqlite { database, tx } => {
                 let open = match tx.take() {
                     Some(open) => open,
-                    None => {
-                        check_file(file.as_ref()).await?;
-                        writer.begin_with("BEGIN IMMEDIATE").await?
-                    }
+                    None => database.writer().await?.begin_with("BEGIN IMMEDIATE").await?,
                 };
                 ChangeConnection::Sqlite(tx.insert(open))
             }

@@ -12,7 +12,7 @@ use ledger::{ALIVE_WINDOW, LeaseToken};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
-use crate::db::{Db, check_file, on_reader, on_writer};
+use crate::db::{Db, on_reader, on_writer};
 use crate::error::{is_damaged, sqlite_reason};
 use crate::node_marks::ADOPT_MARKS;
 use crate::nodes::{ReportedCall, settled};
@@ -43,9 +43,9 @@ impl Store {
             StoreError::Other(format!("`{}` is no name for a database", file.display()))
         })?;
         match &self.db {
-            Db::Sqlite { writer, file, .. } => {
-                check_file(file.as_ref()).await?;
-                sqlx::query("VACUUM INTO $1").bind(path).execute(writer).await?;
+            Db::Sqlite(database) => {
+                let writer = database.writer().await?;
+                sqlx::query("VACUUM INTO $1").bind(path).execute(&writer).await?;
                 Ok(())
             }
             Db::Pg(_) => Err(StoreError::Other("PostgreSQL is copied with `pg_dump`".to_owned())),
@@ -54,9 +54,9 @@ impl Store {
 
     /// Fails if the file of a SQLite database is damaged.
     pub async fn check_file(&self) -> Result<(), StoreError> {
-        let Db::Sqlite { writer, file, .. } = &self.db else { return Ok(()) };
-        check_file(file.as_ref()).await?;
-        let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(writer).await?;
+        let Db::Sqlite(database) = &self.db else { return Ok(()) };
+        let writer = database.writer().await?;
+        let found: String = sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(&writer).await?;
         if found == "ok" { Ok(()) } else { Err(StoreError::Other(found)) }
     }
 

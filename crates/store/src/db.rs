@@ -8,34 +8,17 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sqlx::pool::PoolConnection;
-use sqlx::{Connection as _, PgPool, Postgres, SqlitePool, Transaction};
+use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use std::sync::Arc;
 
-use crate::StoreError;
-use crate::database_file::DatabaseFile;
+use crate::sqlite_database::SqliteDatabase;
 
 /// The connection pools.
 #[derive(Clone, Debug)]
 pub(crate) enum Db {
-    /// SQLite allows one writer at a time (<https://www.sqlite.org/wal.html>). A single connection
-    /// writes, so that writers queue here in order and not in SQLite's busy loop. Readers never
-    /// wait for it.
-    Sqlite {
-        reader: SqlitePool,
-        writer: SqlitePool,
-        /// `None` for a database in memory.
-        file: Option<Arc<DatabaseFile>>,
-    },
+    Sqlite(Arc<SqliteDatabase>),
     /// PostgreSQL needs no separation of readers and writers.
     Pg(PgPool),
-}
-
-/// Fails if the file of a SQLite database was deleted or replaced while it was open.
-pub(crate) async fn check_file(file: Option<&Arc<DatabaseFile>>) -> Result<(), StoreError> {
-    match file {
-        Some(file) => Ok(file.check().await?),
-        None => Ok(()),
-    }
 }
 
 /// A connection of PostgreSQL on which a transaction begins.
@@ -83,9 +66,9 @@ impl Drop for PgSession {
 macro_rules! on_reader {
     ($db:expr, $pool:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { reader: $pool, file, .. } => {
+            $crate::db::Db::Sqlite(database) => {
                 let _timer = $crate::store_times::StoreTimer::read();
-                $crate::db::check_file(file.as_ref()).await?;
+                let $pool = &database.reader().await?;
                 $body
             }
             $crate::db::Db::Pg($pool) => {
@@ -96,10 +79,10 @@ macro_rules! on_reader {
     };
     ($db:expr, $pool:ident: $kind:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { reader: $pool, file, .. } => {
+            $crate::db::Db::Sqlite(database) => {
                 type $kind = sqlx::Sqlite;
                 let _timer = $crate::store_times::StoreTimer::read();
-                $crate::db::check_file(file.as_ref()).await?;
+                let $pool = &database.reader().await?;
                 $body
             }
             $crate::db::Db::Pg($pool) => {
@@ -115,9 +98,9 @@ macro_rules! on_reader {
 macro_rules! on_writer {
     ($db:expr, $pool:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { writer: $pool, file, .. } => {
+            $crate::db::Db::Sqlite(database) => {
                 let _timer = $crate::store_times::StoreTimer::write();
-                $crate::db::check_file(file.as_ref()).await?;
+                let $pool = &database.writer().await?;
                 $body
             }
             $crate::db::Db::Pg($pool) => {
@@ -135,12 +118,12 @@ macro_rules! on_writer {
 macro_rules! in_transaction {
     ($db:expr, $tx:ident: $kind:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { writer, file, .. } => {
+            $crate::db::Db::Sqlite(database) => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Sqlite;
                 let _timer = $crate::store_times::StoreTimer::transaction();
-                $crate::db::check_file(file.as_ref()).await?;
-                let mut $tx = writer.begin_with("BEGIN IMMEDIATE").await?;
+                let pool = database.writer().await?;
+                let mut $tx = pool.begin_with("BEGIN IMMEDIATE").await?;
                 let out = $body;
                 $tx.commit().await?;
                 out
@@ -163,12 +146,12 @@ macro_rules! in_transaction {
 macro_rules! in_snapshot {
     ($db:expr, $tx:ident: $kind:ident => $body:expr) => {
         match $db {
-            $crate::db::Db::Sqlite { reader, file, .. } => {
+            $crate::db::Db::Sqlite(database) => {
                 #[allow(dead_code, reason = "only a body that builds its query needs the name")]
                 type $kind = sqlx::Sqlite;
                 let _timer = $crate::store_times::StoreTimer::read();
-                $crate::db::check_file(file.as_ref()).await?;
-                let mut $tx = reader.begin().await?;
+                let pool = database.reader().await?;
+                let mut $tx = pool.begin().await?;
                 $body
             }
             $crate::db::Db::Pg(pool) => {

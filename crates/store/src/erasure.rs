@@ -18,7 +18,7 @@ use crate::call_sessions::{SessionTotals, add_sessions};
 use crate::call_writes::OwnerKind;
 use crate::compact_text::compact;
 use crate::corrections::{overlay, read_body, read_corrections};
-use crate::db::{Db, check_file, clean, in_transaction, on_reader, on_writer};
+use crate::db::{Db, clean, in_transaction, on_reader, on_writer};
 use crate::entries::OWNED;
 use crate::erased_names::{address_of, names_address};
 use crate::open::OVERWRITE_IN_PLACE;
@@ -247,13 +247,13 @@ impl Store {
     /// also empties the write-ahead log, as far as no reader needs it. PostgreSQL overwrites deleted rows after its
     /// next vacuum.
     pub async fn overwrite_deleted(&self, is_on: bool) -> Result<(), StoreError> {
-        let Db::Sqlite { writer, file, .. } = &self.db else { return Ok(()) };
-        check_file(file.as_ref()).await?;
+        let Db::Sqlite(database) = &self.db else { return Ok(()) };
+        let writer = database.writer().await?;
         let mode = if is_on { "ON" } else { OVERWRITE_IN_PLACE };
         let pragma = AssertSqlSafe(format!("PRAGMA secure_delete = {mode}"));
-        sqlx::query(pragma).fetch_all(writer).await?;
+        sqlx::query(pragma).fetch_all(&writer).await?;
         if !is_on {
-            sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_all(writer).await?;
+            sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_all(&writer).await?;
         }
         Ok(())
     }

@@ -25,7 +25,6 @@ mod compact_text;
 mod conversations;
 mod corrections;
 mod data_keys;
-mod database_file;
 mod db;
 mod direct_writes;
 mod entries;
@@ -55,6 +54,7 @@ mod nodes;
 mod object_owner;
 mod old_entries;
 mod open;
+mod open_files;
 mod opening_spend;
 mod own_rows;
 mod post;
@@ -77,6 +77,8 @@ mod sealed_body;
 mod session_audit;
 mod sessions;
 mod settings;
+mod sqlite_database;
+mod sqlite_pools;
 mod store_times;
 mod stored_config;
 mod stored_responses;
@@ -184,7 +186,7 @@ impl Store {
     /// Returns the name of the database product.
     pub const fn kind(&self) -> &'static str {
         match &self.db {
-            Db::Sqlite { .. } => "SQLite",
+            Db::Sqlite(_) => "SQLite",
             Db::Pg(_) => "PostgreSQL",
         }
     }
@@ -193,7 +195,7 @@ impl Store {
     /// open. SQLite only.
     pub fn file_loss(&self) -> Option<String> {
         match &self.db {
-            Db::Sqlite { file, .. } => file.as_ref().and_then(|file| file.loss()),
+            Db::Sqlite(database) => database.loss(),
             Db::Pg(_) => None,
         }
     }
@@ -202,12 +204,7 @@ impl Store {
     /// log.
     pub async fn close(&self) {
         match &self.db {
-            Db::Sqlite { reader, writer, .. } => {
-                // The writer is closed last: only the last connection, and only one that may write,
-                // checkpoints the log (<https://www.sqlite.org/wal.html>).
-                reader.close().await;
-                writer.close().await;
-            }
+            Db::Sqlite(database) => database.close().await,
             Db::Pg(pool) => pool.close().await,
         }
     }

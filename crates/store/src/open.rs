@@ -5,32 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
-use sqlx::sqlite::{
-    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
-    SqliteSynchronous,
-};
+use sqlx::sqlite::SqlitePool;
 use sqlx::{ConnectOptions, Connection};
 
-use crate::database_file::{DatabaseFile, FileAge, is_current};
 use crate::db::Db;
 use crate::error::{is_busy, one_line, sqlite_reason};
 use crate::migrations::{POSTGRES, SQLITE};
 use crate::old_entries::move_old_entries;
+use crate::open_files::OpenFiles;
 use crate::schema_check::{is_usable, migration_error, read_floor};
-use crate::temp_folder::has_temp_folder;
+use crate::sqlite_database::SqliteDatabase;
+use crate::sqlite_pools::SqlitePools;
 use crate::{Store, StoreError};
 
 /// Maximum time to wait for SQLite's lock and for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// SQLite's name for a database without a file.
-const IN_MEMORY: &str = ":memory:";
-const SQLITE_READERS: u32 = 4;
-/// Pages that a reader keeps, in KiB (a negative number, as SQLite has it). The kernel keeps the file
-/// too, so that a larger cache only holds the same pages once per reader.
-const READER_CACHE: &str = "-256";
-/// Size to which SQLite cuts its log after a checkpoint, in bytes. Without it the log keeps the size that a long read
-/// or a large transaction once gave it (<https://www.sqlite.org/pragma.html#pragma_journal_size_limit>).
-const MAX_IDLE_LOG: &str = "16777216";
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const POSTGRES_CONNECTIONS: u32 = 16;
 /// Makes SQLite overwrite deleted and moved rows wherever that needs no further write
 /// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). Every change of a row leaves a copy of it in its
@@ -79,74 +68,27 @@ impl<'a> StoreAddress<'a> {
 }
 
 async fn sqlite(path: &str) -> Result<Db, StoreError> {
-    let base = SqliteConnectOptions::new()
-        .filename(path)
-        .busy_timeout(CONNECT_TIMEOUT)
-        .synchronous(SqliteSynchronous::Normal)
-        .foreign_keys(true)
-        .pragma("journal_size_limit", MAX_IDLE_LOG);
-    // SQLite puts large intermediate results into a file, and fails without a folder for it.
-    let base = if has_temp_folder() { base } else { base.pragma("temp_store", "memory") };
-    // Idle connections are never closed: a file does not become stale, and a database in memory
-    // vanishes with its only connection. A connection that comes back inside a transaction is
-    // replaced: after a full disk and some other errors SQLite has already rolled back
-    // (<https://www.sqlite.org/lang_transaction.html>), the driver's own `ROLLBACK` then fails, and
-    // the driver refuses every further transaction on that connection. One whose file was replaced is
-    // replaced too.
-    let file_age = FileAge::default();
-    let pool = || {
-        let file_age = Arc::clone(&file_age);
-        SqlitePoolOptions::new()
-            .acquire_timeout(3 * CONNECT_TIMEOUT)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .test_before_acquire(false)
-            .before_acquire(move |connection, about| {
-                let usable = !connection.is_in_transaction() && is_current(&file_age, about.age);
-                Box::pin(std::future::ready(Ok(usable)))
-            })
-    };
-    // A new file can give the space of deleted rows back. An older one reuses it.
-    let options = base
-        .clone()
-        .create_if_missing(true)
-        .auto_vacuum(SqliteAutoVacuum::Incremental)
-        .pragma("secure_delete", OVERWRITE_IN_PLACE)
-        .journal_mode(SqliteJournalMode::Wal);
-    if path != IN_MEMORY {
+    let files = Arc::new(OpenFiles::new(path));
+    if !files.is_in_memory() {
         create_private(path).await;
     }
-    let writer = retry_while_busy(|| pool().max_connections(1).connect_with(options.clone()))
-        .await
-        .map_err(|error| {
-            let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
-            match folder {
-                Some(folder) if !folder.is_dir() => StoreError::Unreachable(format!(
-                    "the folder `{}` does not exist",
-                    folder.display()
-                )),
-                _ => StoreError::Unreachable(format!(
-                    "`{path}` cannot be opened, {}",
-                    sqlite_reason(&error)
-                )),
+    let pools = retry_while_busy(|| SqlitePools::open(&files, true)).await.map_err(|error| {
+        let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+        match folder {
+            Some(folder) if !folder.is_dir() => {
+                StoreError::Unreachable(format!("the folder `{}` does not exist", folder.display()))
             }
-        })?;
-    if let Err(error) = migrate_sqlite(&writer).await {
-        writer.close().await;
+            _ => StoreError::Unreachable(format!(
+                "`{path}` cannot be opened, {}",
+                sqlite_reason(&error)
+            )),
+        }
+    })?;
+    if let Err(error) = migrate_sqlite(&pools.writer).await {
+        pools.close().await;
         return Err(error);
     }
-    if path == IN_MEMORY {
-        return Ok(Db::Sqlite { reader: writer.clone(), writer, file: None });
-    }
-    let file = {
-        let mut connection = writer.acquire().await?;
-        DatabaseFile::open(path, &mut connection, Arc::clone(&file_age)).await?
-    };
-    // A later connection makes no empty database in place of a file that was deleted.
-    writer.set_connect_options(options.create_if_missing(false));
-    let options = base.read_only(true).pragma("cache_size", READER_CACHE);
-    let reader = pool().max_connections(SQLITE_READERS).connect_lazy_with(options);
-    Ok(Db::Sqlite { reader, writer, file: Some(Arc::new(file)) })
+    Ok(Db::Sqlite(Arc::new(SqliteDatabase::watch(files, pools).await?)))
 }
 
 /// Creates the file with access for its owner only, because it holds password hashes and the key
@@ -158,6 +100,11 @@ async fn create_private(path: &str) {
     #[cfg(unix)]
     options.mode(0o600);
     drop(options.open(path).await);
+    make_private(path).await;
+}
+
+/// Takes the files away from others.
+pub(crate) async fn make_private(path: &str) {
     #[cfg(unix)]
     for suffix in ["", "-wal", "-shm"] {
         use std::os::unix::fs::PermissionsExt as _;

@@ -105,7 +105,7 @@ impl Store {
     /// Returns true if other machines may use this database.
     pub const fn is_shared(&self) -> bool {
         match &self.db {
-            crate::db::Db::Sqlite { .. } => false,
+            crate::db::Db::Sqlite(_) => false,
             crate::db::Db::Pg(_) => true,
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use canon::Micros;
 
-use crate::db::{Db, check_file, clean, in_transaction, on_reader, on_writer};
+use crate::db::{Db, clean, in_transaction, on_reader, on_writer};
 use crate::rollup::Scope;
 use crate::{Store, StoreError, UsageStep};
 
@@ -198,9 +198,8 @@ impl Store {
     /// are left to give back; zero for PostgreSQL, which reuses its space by itself, and for a file that was made
     /// without incremental vacuum (<https://www.sqlite.org/pragma.html#pragma_incremental_vacuum>).
     pub async fn return_space(&self) -> Result<i64, StoreError> {
-        let Db::Sqlite { writer, file, .. } = &self.db else { return Ok(0) };
-        check_file(file.as_ref()).await?;
-        let mut connection = writer.acquire().await?;
+        let Db::Sqlite(database) = &self.db else { return Ok(0) };
+        let mut connection = database.writer().await?.acquire().await?;
         let mode: i64 =
             sqlx::query_scalar("PRAGMA auto_vacuum").fetch_one(&mut *connection).await?;
         if mode != INCREMENTAL {

@@ -1,5 +1,7 @@
 //! The file of a SQLite database that is deleted or replaced while it is open, and the size of its log.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -101,7 +103,7 @@ fn a_copy_of_the_same_database_is_used_without_a_restart() {
 }
 
 #[test]
-fn a_file_that_was_only_away_is_used_at_once() {
+fn a_file_that_was_only_away_is_used_again() {
     run(TestDatabase::sqlite(), async |database| {
         let (store, file) = (database.open().await, file_of(&database));
         store.put_setting("name", "value").await.unwrap();
@@ -109,7 +111,7 @@ fn a_file_that_was_only_away_is_used_at_once() {
         std::fs::rename(&file, &away).unwrap();
         fails(&store, "was deleted").await;
         std::fs::rename(&away, &file).unwrap();
-        assert_eq!(store.setting("name").await.unwrap().as_deref(), Some("value"));
+        assert_eq!(until_it_works(&store).await.as_deref(), Some("value"));
         assert_eq!(store.file_loss(), None);
         store.close().await;
     });
@@ -152,6 +154,111 @@ fn a_copy_that_was_cut_short_is_never_used() {
         assert!(until_it_works(&store).await.is_some());
         store.close().await;
     });
+}
+
+/// Files of a database whose log has pages that the file lacks, with a hard link to the file and an earlier copy.
+struct Replaceable {
+    store: Store,
+    file: PathBuf,
+    link: PathBuf,
+    copy: PathBuf,
+}
+
+impl Replaceable {
+    async fn new(database: &TestDatabase) -> Self {
+        let (store, file) = (database.open().await, file_of(database));
+        let (link, copy) = (file.with_file_name("link.db"), file.with_file_name("copy.db"));
+        store.put_setting("name", "early").await.unwrap();
+        store.write_copy(&copy).await.unwrap();
+        // The log begins again, and its later pages stand alone.
+        for number in 0..20 {
+            store.put_setting(&format!("long {number}"), &"text ".repeat(20_000)).await.unwrap();
+        }
+        database.execute_raw("PRAGMA wal_checkpoint(RESTART)").await;
+        store.put_setting("name", "late").await.unwrap();
+        store.put_setting("other", &"text ".repeat(20_000)).await.unwrap();
+        std::fs::hard_link(&file, &link).unwrap();
+        Self { store, file, link, copy }
+    }
+}
+
+/// Opens the database at a path, which is sound, and reads the value.
+async fn read_sound(file: &Path) -> Option<String> {
+    let store = Store::open(&format!("sqlite:{}", file.display())).await.unwrap();
+    store.check_file().await.unwrap();
+    let value = store.setting("name").await.unwrap();
+    store.close().await;
+    value
+}
+
+#[test]
+fn the_log_of_a_replaced_file_is_never_read_into_another_one() {
+    run(TestDatabase::sqlite(), async |database| {
+        let Replaceable { store, file, link, copy } = Replaceable::new(&database).await;
+        std::fs::set_permissions(&copy, Permissions::from_mode(0o644)).unwrap();
+        std::fs::rename(&copy, &file).unwrap();
+        assert_eq!(until_it_works(&store).await.as_deref(), Some("early"));
+        store.check_file().await.unwrap();
+        store.put_setting("name", "later").await.unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(read_sound(&file).await.as_deref(), Some("later"), "beside the gateway");
+        store.close().await;
+        assert_eq!(read_sound(&file).await.as_deref(), Some("later"));
+        // Everything in the log went into the file that it belongs to.
+        assert_eq!(read_sound(&link).await.as_deref(), Some("late"));
+    });
+}
+
+#[test]
+fn a_file_comes_back_after_another_one_was_in_its_place() {
+    run(TestDatabase::sqlite(), async |database| {
+        let Replaceable { store, file, link, copy } = Replaceable::new(&database).await;
+        let foreign = TestDatabase::sqlite();
+        foreign.open().await.close().await;
+        std::fs::copy(file_of(&foreign), &copy).unwrap();
+        std::fs::rename(&copy, &file).unwrap();
+        until_lost_for(&store, "of another database").await;
+        std::fs::rename(&link, &file).unwrap();
+        assert_eq!(until_it_works(&store).await.as_deref(), Some("late"));
+        store.put_setting("name", "later").await.unwrap();
+        store.check_file().await.unwrap();
+        store.close().await;
+        assert_eq!(read_sound(&file).await.as_deref(), Some("later"));
+        foreign.clear().await;
+    });
+}
+
+#[test]
+fn a_gateway_that_stops_leaves_no_log_beside_another_file() {
+    run(TestDatabase::sqlite(), async |database| {
+        let Replaceable { store, file, link, copy } = Replaceable::new(&database).await;
+        std::fs::rename(&copy, &file).unwrap();
+        // The loss was not noticed yet.
+        store.close().await;
+        assert_eq!(read_sound(&file).await.as_deref(), Some("early"));
+        assert_eq!(read_sound(&link).await.as_deref(), Some("late"));
+    });
+}
+
+#[test]
+fn nothing_is_lost_with_a_deleted_log_or_its_index() {
+    for ending in ["-wal", "-shm"] {
+        run(TestDatabase::sqlite(), async |database| {
+            let Replaceable { store, file, .. } = Replaceable::new(&database).await;
+            std::fs::remove_file(format!("{}{ending}", file.display())).unwrap();
+            assert_eq!(until_it_works(&store).await.as_deref(), Some("late"));
+            store.put_setting("name", "later").await.unwrap();
+            // What a process leaves that is killed now.
+            let left = file.with_file_name("left.db");
+            for ending in ["", "-wal"] {
+                let name = |file: &Path| format!("{}{ending}", file.display());
+                std::fs::copy(name(&file), name(&left)).unwrap();
+            }
+            assert_eq!(read_sound(&left).await.as_deref(), Some("later"));
+            store.close().await;
+            assert_eq!(read_sound(&file).await.as_deref(), Some("later"));
+        });
+    }
 }
 
 #[test]
