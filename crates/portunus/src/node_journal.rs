@@ -230,15 +230,33 @@ async fn is_rolled_back(mark: Option<PostedMark>, store: &Store) -> anyhow::Resu
     Ok(stored.store_id == own.store_id && stored.posted < own.posted)
 }
 
+/// Returns the number of calls that the processes of a data folder posted to its database, as far as they are
+/// counted.
+pub(crate) fn posted_calls(data_folder: &Path) -> anyhow::Result<i64> {
+    let mut calls = 0_i64;
+    for node in NodeFolder::existing(data_folder) {
+        let posted = PostedMark::read(&node.journal())?.map_or(0, |mark| mark.posted);
+        calls = calls.saturating_add(posted);
+    }
+    Ok(calls)
+}
+
+/// Returns the number of calls of a journal that were posted to another database than this one, and the name under
+/// which they were.
+pub(crate) async fn posted_elsewhere(
+    node: &NodeFolder,
+    store: &Store,
+) -> anyhow::Result<Option<(String, i64)>> {
+    let Some(own) = PostedMark::read(&node.journal())? else { return Ok(None) };
+    let stored = store.posted_mark(&own.node_id).await?;
+    let is_elsewhere = stored.store_id != own.store_id && own.posted > 0;
+    Ok(is_elsewhere.then_some((own.node_id, own.posted)))
+}
+
 /// Logs that the calls of a journal were posted to another database than this one, and records it for
 /// `portunus ledger verify`.
 pub(crate) async fn report_other_store(node: &NodeFolder, store: &Store) -> anyhow::Result<()> {
-    let Some(own) = PostedMark::read(&node.journal())? else { return Ok(()) };
-    let stored = store.posted_mark(&own.node_id).await?;
-    if stored.store_id == own.store_id || own.posted == 0 {
-        return Ok(());
-    }
-    let missing = own.posted;
+    let Some((node_id, missing)) = posted_elsewhere(node, store).await? else { return Ok(()) };
     tracing::error!(
         missing,
         "this is another database than the one to which {missing} calls of this data folder were posted: its keys \
@@ -246,7 +264,7 @@ pub(crate) async fn report_other_store(node: &NodeFolder, store: &Store) -> anyh
          or restore a backup; otherwise accept it with `portunus ledger accept-rollback`"
     );
     let lost = StoreRollback { missing, reposted: 0 };
-    Ok(store.note_rollback(&own.node_id, lost, false).await?)
+    Ok(store.note_rollback(&node_id, lost, false).await?)
 }
 
 /// Logs records of a journal that cannot be read.

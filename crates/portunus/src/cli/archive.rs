@@ -7,10 +7,9 @@ use serde_json::json;
 use std::process::ExitCode;
 use store::{Store, UsageStep};
 
-use super::common::{CommonArgs, confirm};
+use super::common::{CommonArgs, confirm, open_existing};
 use super::ledger::parse_time;
 use super::output::print_line;
-use crate::app::open_store;
 use crate::archive::{ArchiveFindings, ArchivedTotals, CallArchiver, verify_archive};
 use config::{ArchivePlace, Config};
 
@@ -50,7 +49,7 @@ pub(super) async fn run(common: &CommonArgs, args: ArchiveArgs) -> anyhow::Resul
     match command {
         Some(ArchiveCommand::Verify { to }) => {
             let place = open_place(&config, to.as_deref())?;
-            let store = open_store(&config).await?;
+            let store = open_existing(&config).await?;
             let verified = verify(common, &store, place.as_ref()).await;
             store.close().await;
             verified
@@ -64,7 +63,7 @@ pub(super) async fn run(common: &CommonArgs, args: ArchiveArgs) -> anyhow::Resul
             {
                 return Ok(ExitCode::FAILURE);
             }
-            let store = open_store(&config).await?;
+            let store = open_existing(&config).await?;
             let process = format!("command line {}", uuid::Uuid::now_v7());
             let archiver = CallArchiver { store: &store, place: place.as_ref(), process: &process };
             let archived = archive(common, &archiver, range).await;

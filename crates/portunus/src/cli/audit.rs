@@ -11,10 +11,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 use store::{AuditFilter, Store};
 
-use super::common::CommonArgs;
+use super::common::{CommonArgs, open_existing};
 use super::ledger::parse_time;
 use super::output::print_bytes;
-use crate::app::open_store;
 
 const PAGE_ROWS: u32 = 1_000;
 /// Pause between two looks for new lines.
@@ -58,7 +57,7 @@ enum AuditFormat {
 
 pub(super) async fn run(common: &CommonArgs, args: AuditArgs) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
-    let store = open_store(&config).await?;
+    let store = open_existing(&config).await?;
     let format = if common.json { AuditFormat::Json } else { args.format };
     let printed = print(&store, args, format).await;
     store.close().await;

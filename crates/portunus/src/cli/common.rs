@@ -6,6 +6,7 @@ use admin::{AccountAdmin, AdminError};
 use clap::Args;
 use config::{Config, LoadOptions};
 use ledger::{Clock, SystemClock};
+use relay::NodeFolder;
 use std::io::{BufRead as _, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use super::output::print_line;
 use crate::app::{key_pepper, open_store};
+use crate::node_journal::{posted_calls, posted_elsewhere};
 use store::Store;
 
 /// Database that is empty and gone with the process.
@@ -48,9 +50,60 @@ impl CommonArgs {
     }
 }
 
-/// Opens the administration of accounts, teams and keys. It works beside a running gateway.
+/// Opens the administration of accounts, teams and keys. It works beside a running gateway. The first command makes
+/// the database.
 pub(super) async fn open_accounts(config: &Config) -> anyhow::Result<AccountAdmin> {
+    refuse_lost(config)?;
     accounts_of(config, open_store(config).await?).await
+}
+
+/// Opens the database for a command that needs what is in it.
+pub(super) async fn open_existing(config: &Config) -> anyhow::Result<Store> {
+    refuse_lost(config)?;
+    if let Some(file) = missing_file(config) {
+        anyhow::bail!(
+            "there is no database at {} yet; `portunus serve` or `portunus migrate` makes it",
+            file.display()
+        );
+    }
+    open_store(config).await
+}
+
+/// Returns the path of the SQLite database, if there is no file.
+fn missing_file(config: &Config) -> Option<PathBuf> {
+    sqlite_file(config).filter(|file| !file.exists())
+}
+
+/// Returns the path of the SQLite database; `None` for PostgreSQL.
+pub(super) fn sqlite_file(config: &Config) -> Option<PathBuf> {
+    let path = config.store_url.strip_prefix("sqlite:")?;
+    Some(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))
+}
+
+/// Fails if the database is missing although it was used. An empty one in its place would look right.
+fn refuse_lost(config: &Config) -> anyhow::Result<()> {
+    let Some(file) = missing_file(config) else { return Ok(()) };
+    let posted = posted_calls(&config.data_folder)?;
+    anyhow::ensure!(
+        posted == 0,
+        "the database {} is missing, and {posted} calls of this data folder were posted to it; put it back, or \
+         restore a backup with `portunus restore`",
+        file.display()
+    );
+    Ok(())
+}
+
+/// Fails if calls of this data folder were posted to another database.
+pub(super) async fn refuse_other_store(config: &Config, store: &Store) -> anyhow::Result<()> {
+    for node in NodeFolder::existing(&config.data_folder) {
+        if let Some((node_id, posted)) = posted_elsewhere(&node, store).await? {
+            anyhow::bail!(
+                "{posted} calls of the node {node_id} were posted to another database than this one: put that one \
+                 back or correct `store.url`; the next start of the gateway takes this one for its own"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Opens the same for a command that changes nothing. Without a database it gets an empty one in memory, and

@@ -17,10 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{EntryFilter, InvariantCheck, Store, StoreError};
 
-use super::common::{CommonArgs, close_accounts, open_accounts};
+use super::common::{CommonArgs, close_accounts, open_accounts, open_existing, refuse_other_store};
 use super::output::{print_bytes, print_line};
 use super::reconcile::{ReconcileArgs, reconcile};
-use crate::app::open_store;
 use crate::call_csv::{call_header, call_line};
 use admin::Actor;
 use api::export_json;
@@ -94,9 +93,9 @@ pub(super) fn parse_time(text: &str) -> Result<Micros, String> {
 
 pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::Result<ExitCode> {
     let config = common.load()?;
-    let store = open_store(&config).await?;
+    let store = open_existing(&config).await?;
     let outcome = match command {
-        LedgerCommand::Verify => verify(common, &config.data_folder, &store).await,
+        LedgerCommand::Verify => verify_own(common, &config, &store).await,
         LedgerCommand::Export(args) => export(&store, args).await,
         LedgerCommand::Reconcile(args) => reconcile(common, &store, &args).await,
         LedgerCommand::ForgetNode { id } => forget_node(&config, &id).await,
@@ -105,6 +104,16 @@ pub(super) async fn run(common: &CommonArgs, command: LedgerCommand) -> anyhow::
     };
     store.close().await;
     outcome
+}
+
+/// Proves the books of the database to which the calls of this data folder were posted.
+async fn verify_own(
+    common: &CommonArgs,
+    config: &Config,
+    store: &Store,
+) -> anyhow::Result<ExitCode> {
+    refuse_other_store(config, store).await?;
+    verify(common, &config.data_folder, store).await
 }
 
 /// Gives up a node that will not come back.

@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{AdoptedCounts, LeaseTotal, Store, VaultKeys};
 
-use super::common::{CommonArgs, close_accounts, open_accounts};
+use super::common::{
+    CommonArgs, close_accounts, open_accounts, open_existing, refuse_other_store, sqlite_file,
+};
 use super::ledger::verify;
 use super::output::print_line;
 use crate::app::{VAULT_KEY_FILE, open_store};
@@ -104,14 +106,8 @@ struct BackupAbout {
     created: String,
 }
 
-/// Returns the file of the database; `None` for PostgreSQL.
-fn database_file(config: &Config) -> Option<PathBuf> {
-    let path = config.store_url.strip_prefix("sqlite:")?;
-    Some(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))
-}
-
 fn database_kind(config: &Config) -> DatabaseKind {
-    if database_file(config).is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres }
+    if sqlite_file(config).is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres }
 }
 
 /// Returns the path with that text behind its name.
@@ -173,8 +169,11 @@ pub(super) async fn back_up(common: &CommonArgs, args: &BackupArgs) -> anyhow::R
             state.known
         );
     }
-    let store = open_store(&config).await?;
-    let written = write_backup(&config, &store, file, sealed.as_ref()).await;
+    let store = open_existing(&config).await?;
+    let written = match refuse_other_store(&config, &store).await {
+        Ok(()) => write_backup(&config, &store, file, sealed.as_ref()).await,
+        Err(error) => Err(error),
+    };
     store.close().await;
     let added = written.with_context(|| format!("{} cannot be written", file.display()))?;
     let key = if sealed.is_some() { " and the sealed vault key" } else { "" };

@@ -13,7 +13,7 @@ use super::sealed_key::{Passphrase, SealedKey};
 use super::table_sections::{TableReader, is_table};
 use super::{
     ABOUT, BackupAbout, CALLS, DATABASE, DatabaseKind, LOG, SHARED_MEMORY, SIDE_FILES,
-    TemporaryDatabase, VAULT_KEY, aside, beside, database_file, database_kind,
+    TemporaryDatabase, VAULT_KEY, aside, beside, database_kind, sqlite_file,
 };
 
 /// First bytes of a file of SQLite (<https://www.sqlite.org/fileformat.html>). Earlier versions wrote
@@ -88,7 +88,7 @@ impl RestoredFile {
 
     /// Puts the copy in the place of the database. Returns the name under which an earlier one is kept.
     pub(super) async fn put_in_place(&self, config: &Config) -> anyhow::Result<Option<PathBuf>> {
-        match (database_file(config), &self.about) {
+        match (sqlite_file(config), &self.about) {
             (Some(database), _) => self.replace_file(&database).await,
             (None, Some(about)) => {
                 let mut tables = TableReader::new(BackupReader::open(&self.path)?);
@@ -100,6 +100,8 @@ impl RestoredFile {
     }
 
     async fn replace_file(&self, database: &Path) -> anyhow::Result<Option<PathBuf>> {
+        // A link stays, and leads to the restored file.
+        let database = &database.canonicalize().unwrap_or_else(|_| database.to_owned());
         let part = TemporaryDatabase::new(beside(database, ".restoring"))?;
         self.extract(&part.0).with_context(|| format!("{} cannot be written", part.0.display()))?;
         self.require_schema(&part).await?;

@@ -77,6 +77,55 @@ fn after_a_restore_a_capped_key_spends_at_once_what_is_left() {
 }
 
 #[test]
+fn no_command_makes_a_database_in_place_of_a_missing_one() {
+    let folder = Folder::new("missing-database");
+    let verify = ["ledger", "verify"].as_slice();
+    let backup = ["backup", "copy.db"].as_slice();
+    let database = folder.0.join("data/portunus.db");
+    for command in [verify, backup, &["audit"], &["ledger", "export"]] {
+        fails(&folder.run(command), 1, "there is no database at");
+    }
+    assert!(!database.exists());
+    let (upstream, key) = prepare(&folder);
+    let (child, _log, url) = start(&folder);
+    let caller = call(&url, &key);
+    answer(&mut accept(&upstream));
+    assert!(reply(caller).starts_with("HTTP/1.1 200"));
+    assert_eq!(terminate(child), Some(0));
+    let away = folder.0.join("away.db");
+    std::fs::rename(&database, &away).unwrap();
+    let create = ["keys", "create", "--name", "new", "--unlimited"].as_slice();
+    for command in [verify, backup, create, &["keys", "list"], &["users", "list"]] {
+        fails(&folder.run(command), 1, "1 calls of this data folder were posted to it");
+    }
+    assert!(!database.exists());
+    // Another database looks right, too.
+    let other = Folder::new("other-database");
+    assert!(other.run(&["migrate"]).status.success());
+    std::fs::copy(other.0.join("data/portunus.db"), &database).unwrap();
+    for command in [verify, backup] {
+        fails(&folder.run(command), 1, "were posted to another database than this one");
+    }
+    std::fs::rename(&away, &database).unwrap();
+    for command in [verify, backup] {
+        assert!(folder.run(command).status.success());
+    }
+}
+
+#[test]
+fn a_link_to_the_database_stays_a_link() {
+    let folder = Folder::new("linked-database");
+    let (database, target) = (folder.0.join("data/portunus.db"), folder.0.join("target.db"));
+    assert!(folder.run(&["migrate"]).status.success());
+    std::fs::rename(&database, &target).unwrap();
+    std::os::unix::fs::symlink(&target, &database).unwrap();
+    assert!(folder.run(&["backup", "copy.db"]).status.success());
+    assert!(folder.run(&["restore", "copy.db"]).status.success());
+    assert!(database.is_symlink());
+    assert!(folder.run(&["ledger", "verify"]).status.success());
+}
+
+#[test]
 fn a_database_that_was_set_back_while_the_gateway_was_stopped_is_noticed() {
     let folder = Folder::new("set-back");
     let (upstream, key) = prepare(&folder);
