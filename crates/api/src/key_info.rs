@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use canon::{ApiError, ErrorKind, Micros, Usage};
-use ledger::{BudgetStatus, KeySpending, LedgerEntry, SpendStatus};
+use ledger::{BudgetStatus, CallError, KeySpending, LedgerEntry, SpendStatus};
 use serde_json::{Value, json};
 use store::{CallPosting, StoreError};
 
@@ -166,6 +166,7 @@ fn entry_json(entry: &LedgerEntry, postings: &[CallPosting], for_operator: bool)
         "status": entry.status,
         "outcome": entry.outcome.word(),
         "ended_by": entry.ended_by.word(),
+        "error": entry.error.as_deref().map(error_json),
         "stream": entry.stream,
         "attempts": entry.attempts,
         "tries": attempts_json(entry),
@@ -215,6 +216,12 @@ fn charges_json(entry: &LedgerEntry) -> Vec<Value> {
         })
     });
     charges.collect()
+}
+
+/// The error of a call; `field` is null if no field of the request is at fault.
+fn error_json(error: &CallError) -> Value {
+    let CallError { code, field, message } = error;
+    json!({ "code": code, "field": (!field.is_empty()).then_some(field), "message": message })
 }
 
 /// All attempts in order: the failed ones, then the one that answered, if any.

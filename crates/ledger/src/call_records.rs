@@ -181,6 +181,7 @@ impl OpenCall {
             reasons: vec![ChargeReason::GatewayDied],
             knowledge,
             session,
+            error: None,
         }
     }
 }

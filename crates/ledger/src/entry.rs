@@ -215,6 +215,36 @@ pub struct FailedAttempt {
     pub ms: u64,
 }
 
+/// Longest stored message of an error, in bytes.
+const MAX_MESSAGE_BYTES: usize = 500;
+
+/// The error that ended a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallError {
+    /// Code of the error, or the word of its kind.
+    pub code: String,
+    /// Field of the request that is at fault; empty if none is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+    /// The message, without what it repeats of the request.
+    pub message: String,
+}
+
+impl CallError {
+    /// Creates an error. A long message is cut.
+    pub fn new(code: &str, field: &str, message: &str) -> Self {
+        let [code, field, message] = [code, field, message].map(|text| {
+            let end = text.floor_char_boundary(MAX_MESSAGE_BYTES);
+            match text.split_at_checked(end) {
+                Some((head, rest)) if !rest.is_empty() => format!("{head}…"),
+                Some(_) | None => text.to_owned(),
+            }
+        });
+        Self { code, field, message }
+    }
+}
+
 /// One settled call. A posting is written once and never changed; a settlement that knows more is
 /// another posting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,6 +316,9 @@ pub struct LedgerEntry {
     /// Session that the caller named; empty without one.
     #[serde(default, skip_serializing_if = "SharedText::is_empty")]
     pub session: SharedText,
+    /// The error that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Box<CallError>>,
 }
 
 impl LedgerEntry {

@@ -40,7 +40,7 @@ pub use call_records::{HoldRecord, LaterAttempt, OpenCall, ProgressRecord};
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, ManifestFile, Segment, accept_damage, damaged_files};
 pub use entry::{
-    CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry, SettlementKnowledge,
+    CallError, CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry, SettlementKnowledge,
 };
 pub use hold_ticket::{CallProgress, HoldTicket, PendingHold};
 pub use journal::{

@@ -16,8 +16,8 @@ use std::borrow::Cow;
 
 use crate::journal::Written;
 use crate::{
-    CallOutcome, ChargeReason, EndedBy, FailedAttempt, HoldRecord, JournalRecord, LedgerEntry,
-    SettlementKnowledge,
+    CallError, CallOutcome, ChargeReason, EndedBy, FailedAttempt, HoldRecord, JournalRecord,
+    LedgerEntry, SettlementKnowledge,
 };
 
 /// First byte of a compact record. MessagePack never uses it, and JSON does not either.
@@ -53,6 +53,8 @@ struct RareFields<'a> {
     knowledge: SettlementKnowledge,
     #[serde(skip_serializing_if = "str::is_empty")]
     session: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Cow<'a, CallError>>,
 }
 
 /// Appends a record.
@@ -135,13 +137,15 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
         reasons,
         knowledge,
         session,
+        error,
     } = entry;
     let session = or_held(session, held, |held| &held.session);
     let has_rare = !failed.is_empty()
         || told.is_some()
         || !reasons.is_empty()
         || !knowledge.is_final()
-        || !session.is_empty();
+        || !session.is_empty()
+        || error.is_some();
     let flags = flag(STREAM, *stream)
         | flag(ESTIMATED, *estimated)
         | flag(FIRST_BYTE, first_byte_us.is_some())
@@ -192,6 +196,7 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
             reasons: Cow::Borrowed(reasons),
             knowledge: *knowledge,
             session: Cow::Borrowed(session),
+            error: error.as_deref().map(Cow::Borrowed),
         };
         // A map with text keys can be encoded, and a `Vec` takes all bytes.
         let _ = rmp_serde::encode::write_named(out, &rare);
@@ -385,13 +390,14 @@ impl<'a> CompactReader<'a> {
         if flags & RARE_FIELDS == 0 {
             return self.0.is_empty().then_some(entry);
         }
-        let RareFields { failed, told, reasons, knowledge, session } =
+        let RareFields { failed, told, reasons, knowledge, session, error } =
             rmp_serde::from_slice(std::mem::take(&mut self.0)).ok()?;
         entry.failed = failed.into_owned();
         entry.told = told.map(|told| Box::new(told.into_owned()));
         entry.reasons = reasons.into_owned();
         entry.knowledge = knowledge;
         entry.session = session.as_ref().into();
+        entry.error = error.map(|error| Box::new(error.into_owned()));
         Some(entry)
     }
 

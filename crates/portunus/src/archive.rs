@@ -245,11 +245,14 @@ impl FileWriter {
     }
 }
 
-/// Returns a call as the export has it, without the session that its caller named.
+/// Returns a call as the export has it, without texts of its caller: the session and the message of an error.
 fn archived_json(call: &LedgerEntry, postings: &[CallPosting]) -> Value {
     let mut line = export_json(call, postings);
     if let Some(line) = line.as_object_mut() {
         line.shift_remove("session");
+        if let Some(error) = line.get_mut("error").and_then(Value::as_object_mut) {
+            error.retain(|name, _| name == "code");
+        }
     }
     line
 }

@@ -170,7 +170,7 @@ where
                 // A caller must not get work for nothing by naming a short time.
                 if tried && error.kind() == ErrorKind::Timeout && call.is_past_own_timeout() {
                     let (status, _) = call.dialect.write_error(&error, &call.id);
-                    account.close_timed_out(status);
+                    account.close_timed_out(status, &error);
                     return Err(error);
                 }
                 record_failure(call, model, &next, &error, &mut account);

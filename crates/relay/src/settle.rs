@@ -7,14 +7,14 @@ mod explain;
 mod goodwill;
 
 use canon::{
-    ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, SharedText, Usage,
-    WireFormat,
+    ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, SharedText,
+    UpstreamProgress, Usage, WireFormat,
 };
 use catalog::{Model, ModelKind, ModelPrices};
 use config::{LaneCounters, Route};
 use dialects::{ReplyMeter, RequestFacts};
 use http::HeaderValue;
-use ledger::{CallOutcome, CallProgress, EndedBy, HoldTicket, LedgerEntry};
+use ledger::{CallError, CallOutcome, CallProgress, EndedBy, HoldTicket, LedgerEntry};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use transport::SentMark;
@@ -367,32 +367,44 @@ impl CallAccount {
         if let Some((attempt, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
             attempt.failed(super::send::classify_failure(error), self.engine.monotonic_now());
         }
-        (self.ended_by, self.error_word) = (Some(ended_by(error)), error.kind().as_str());
+        self.end_with(error, ended_by(error));
         let is_timeout = error.kind() == ErrorKind::Timeout;
         self.is_deadline = is_timeout && super::send::may_have_run(error);
         self.close(CallOutcome::BrokeOff)
     }
 
     /// Settles a call whose provider withheld the reply. Usage that the provider reports is billed.
-    pub(super) fn close_withheld(mut self, status: u16, meter: &ReplyMeter) -> ClosedCall {
+    pub(super) fn close_withheld(
+        mut self,
+        status: u16,
+        error: &ApiError,
+        meter: &ReplyMeter,
+    ) -> ClosedCall {
         self.attempt_answered();
         self.record_usage(meter);
         self.entry.status = status;
+        self.entry.error = Some(Box::new(call_error(error)));
         self.close(CallOutcome::Done)
     }
 
     /// Settles a call that ended at its caller's own timeout, like one whose caller left.
-    pub(super) fn close_timed_out(mut self, status: u16) -> ClosedCall {
+    pub(super) fn close_timed_out(mut self, status: u16, error: &ApiError) -> ClosedCall {
         self.entry.status = status;
-        (self.ended_by, self.error_word) = (Some(EndedBy::Deadline), ErrorKind::Timeout.as_str());
+        self.end_with(error, EndedBy::Deadline);
         self.close(CallOutcome::CallerLeft)
     }
 
     /// Settles a call that failed before its reply.
     pub(super) fn close_failed(mut self, status: u16, error: &ApiError) -> ClosedCall {
         self.entry.status = status;
-        (self.ended_by, self.error_word) = (Some(ended_by(error)), error.kind().as_str());
+        self.end_with(error, ended_by(error));
         self.close(CallOutcome::Failed)
+    }
+
+    /// Records the error that ends the call.
+    fn end_with(&mut self, error: &ApiError, ended_by: EndedBy) {
+        (self.ended_by, self.error_word) = (Some(ended_by), error.kind().as_str());
+        self.entry.error = Some(Box::new(call_error(error)));
     }
 
     /// Returns the default cause of the end.
@@ -446,6 +458,19 @@ impl CallAccount {
         let receipt = Some(hold.settle(std::mem::take(&mut self.entry)));
         ClosedCall { cost, receipt }
     }
+}
+
+/// Returns an error as the record of its call has it. A provider that refuses a request may repeat a part
+/// of it in its message, but not in the note.
+fn call_error(error: &ApiError) -> CallError {
+    let is_refused = error.blame() == Blame::Caller
+        && matches!(error.progress(), Some(UpstreamProgress::Answered(_)));
+    let message = match error.log_note() {
+        Some(note) if is_refused => note,
+        Some(_) | None => error.message(),
+    };
+    let code = error.code().unwrap_or_else(|| error.kind().as_str());
+    CallError::new(code, error.param().unwrap_or_default(), message)
 }
 
 /// Returns the cause of an end by an error.

@@ -4,14 +4,14 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use canon::{Charge, Micros, Money, Price, PriceDimension, SharedText, Usage};
-use ledger::{CallOutcome, ChargeReason, EndedBy, LedgerEntry, SettlementKnowledge};
+use ledger::{CallError, CallOutcome, ChargeReason, EndedBy, LedgerEntry, SettlementKnowledge};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::Error as WordError;
 
 use crate::call_block::{
-    CHARGES, COUNTS, ESTIMATED, FAILED, FIRST_BYTE, HELD, LOSSES, REASONS, SESSION, STREAM, TOLD,
-    VERSION,
+    CHARGES, COUNTS, ERROR, ESTIMATED, FAILED, FIRST_BYTE, HELD, KNOWN_FLAGS, LOSSES, REASONS,
+    SESSION, STREAM, TOLD, VERSION,
 };
 use crate::call_writes::OwnerKind;
 use crate::compact_text::{compact, expand};
@@ -205,8 +205,10 @@ impl<'a> BlockReader<'a> {
             reasons: if has(REASONS) { self.list(|rest| rest.reason(texts))? } else { Vec::new() },
             knowledge,
             session: if has(SESSION) { self.text(texts)?.into() } else { SharedText::default() },
+            error: if has(ERROR) { Some(Box::new(self.error(texts)?)) } else { None },
         };
-        if self.0.is_empty() { Ok(Some(call)) } else { Err(damaged()) }
+        // A later version may have written fields that this one does not know.
+        if self.0.is_empty() || flags > KNOWN_FLAGS { Ok(Some(call)) } else { Err(damaged()) }
     }
 
     fn charge(&mut self, texts: &BlockTexts<'_>) -> Result<Charge, sqlx::Error> {
@@ -214,6 +216,11 @@ impl<'a> BlockReader<'a> {
         let dimension = PriceDimension::deserialize(word.into_deserializer())
             .map_err(|_: WordError| unknown_word(word))?;
         Ok(Charge { dimension, count: self.uint()?, price: Price::from_picos(self.int()?) })
+    }
+
+    fn error(&mut self, texts: &BlockTexts<'_>) -> Result<CallError, sqlx::Error> {
+        let mut text = || self.text(texts).map(str::to_owned);
+        Ok(CallError { code: text()?, field: text()?, message: text()? })
     }
 
     fn reason(&mut self, texts: &BlockTexts<'_>) -> Result<ChargeReason, sqlx::Error> {
@@ -337,6 +344,7 @@ mod tests {
             told: Some(Box::new(Usage { input_video: 3, ..Usage::default() })),
             reasons: ChargeReason::ALL.to_vec(),
             knowledge: SettlementKnowledge::Reported,
+            error: Some(Box::new(CallError::new("lane", "a field", "a message"))),
             ..plain.clone()
         };
         vec![plain.clone(), full.clone(), LedgerEntry::default(), full, plain]
@@ -368,6 +376,17 @@ mod tests {
         }
         let longer = [block.as_slice(), &[0]].concat();
         assert!(decode_calls(&longer).is_err());
+    }
+
+    #[test]
+    fn what_a_later_version_added_to_a_call_is_skipped() {
+        let call = calls().remove(1);
+        let quiet = LedgerEntry { stream: false, ..call.clone() };
+        let [mut block, other] = [&call, &quiet].map(|call| encode_calls(&[call]));
+        // The lowest flag differs, and the next byte has the highest ones.
+        let place = block.iter().zip(&other).position(|(one, other)| one != other).unwrap();
+        *block.get_mut(place + 1).unwrap() |= 0x10;
+        assert_eq!(decode_calls(&block).unwrap(), [call]);
     }
 
     #[test]

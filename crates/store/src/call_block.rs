@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use canon::{Charge, Micros, Usage};
-use ledger::LedgerEntry;
+use ledger::{CallError, LedgerEntry};
 
 use crate::compact_text::{compact, packed_id};
 use crate::db::{clean, to_json};
@@ -28,6 +28,9 @@ pub(crate) const FAILED: u64 = 1 << 6;
 pub(crate) const TOLD: u64 = 1 << 7;
 pub(crate) const REASONS: u64 = 1 << 8;
 pub(crate) const SESSION: u64 = 1 << 9;
+pub(crate) const ERROR: u64 = 1 << 10;
+/// Flags that this version knows. Later ones have their fields behind those of the earlier ones.
+pub(crate) const KNOWN_FLAGS: u64 = (ERROR << 1) - 1;
 
 /// Number of texts that every call has.
 const TEXT_COLUMNS: usize = 9;
@@ -162,6 +165,7 @@ fn push_call<'a>(
         reasons,
         knowledge,
         session,
+        error,
     } = call;
     let flags = [
         (STREAM, *stream),
@@ -174,6 +178,7 @@ fn push_call<'a>(
         (TOLD, told.is_some()),
         (REASONS, !reasons.is_empty()),
         (SESSION, !session.is_empty()),
+        (ERROR, error.is_some()),
     ];
     push_int(bytes, ended.get().wrapping_sub(before.get()));
     match packed_id(request_id) {
@@ -245,5 +250,12 @@ fn push_call<'a>(
     if !session.is_empty() {
         let place = texts.place(clean(session));
         push_uint(bytes, place);
+    }
+    if let Some(error) = error {
+        let CallError { code, field, message } = &**error;
+        for text in [code, field, message] {
+            let place = texts.place(clean(text));
+            push_uint(bytes, place);
+        }
     }
 }

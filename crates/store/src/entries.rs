@@ -41,6 +41,8 @@ pub struct EntryFilter {
     pub format: Option<String>,
     /// Of this session.
     pub session: Option<String>,
+    /// Ended by an error with this code.
+    pub error: Option<String>,
     /// Ended at this time or later.
     pub since: Option<Micros>,
     /// Ended before this time.
@@ -244,6 +246,7 @@ impl EntryFilter {
             status: self.status,
             format: text(&self.format),
             session: text(&self.session),
+            error: text(&self.error),
             since: self.since,
             until: self.until,
             before: self.before.as_ref().map(|(ended, id)| (*ended, clean(id).into_owned())),
@@ -286,7 +289,7 @@ impl EntryFilter {
 
     /// Returns true if the filter has a condition that a correction of a call may change.
     fn has_later_conditions(&self) -> bool {
-        self.lane.is_some() || self.status.is_some()
+        self.lane.is_some() || self.status.is_some() || self.error.is_some()
     }
 
     /// Returns true if the corrected call meets the conditions that no index has.
@@ -295,10 +298,12 @@ impl EntryFilter {
             true => call.lane.as_ref() == lane.as_str(),
             false => call.lane.split_once('/').is_some_and(|(provider, _)| provider == lane),
         };
+        let has_code = |code: &String| call.error.as_ref().is_some_and(|error| error.code == *code);
         self.lane.as_ref().is_none_or(is_lane)
             && self.status.is_none_or(|status| status.matches(call))
             && self.format.as_ref().is_none_or(|format| call.dialect.as_ref() == format.as_str())
             && self.session.as_ref().is_none_or(|session| call.session.as_ref() == session.as_str())
+            && self.error.as_ref().is_none_or(has_code)
     }
 
     /// Builds the query for the next blocks of a page. Built from fixed pieces, so that the planner sees

@@ -129,6 +129,7 @@ impl TryFrom<EntryRow> for LedgerEntry {
                 ) => SettlementKnowledge::Settled,
             },
             session: SharedText::default(),
+            error: None,
         })
     }
 }

@@ -191,6 +191,7 @@ pub(crate) fn span(call: &EndedCall) -> Value {
         reasons: _,
         knowledge: _,
         session,
+        error,
     } = entry;
     let mut span_labels = labels(call);
     span_labels.push(("portunus.request_id", request_id.to_string()));
@@ -202,6 +203,9 @@ pub(crate) fn span(call: &EndedCall) -> Value {
     span_labels.push(("portunus.lane", lane.to_string()));
     span_labels.push(("portunus.outcome", outcome.word().to_owned()));
     span_labels.push(("portunus.ended_by", ended_by.word().to_owned()));
+    if let Some(error) = error {
+        span_labels.push(("portunus.error_code", error.code.clone()));
+    }
     if !service.is_empty() {
         span_labels.push(("portunus.service_tier", service.to_string()));
     }

@@ -86,9 +86,12 @@ prop_compose! {
         failed in prop::collection::vec(failed_attempt(), 0..3),
         reasons in prop::sample::subsequence(ChargeReason::ALL.to_vec(), 0..4),
         session in "\\PC{0,3}",
+        error in proptest::option::of((text(), text(), text())),
     ) -> LedgerEntry {
         let session = session.into();
-        LedgerEntry { knowledge, told, failed, reasons, session, ..LedgerEntry::default() }
+        let error = error
+            .map(|(code, field, message)| Box::new(CallError { code, field, message }));
+        LedgerEntry { knowledge, told, failed, reasons, session, error, ..LedgerEntry::default() }
     }
 }
 
@@ -132,8 +135,8 @@ prop_compose! {
 
 fn entry() -> BoxedStrategy<LedgerEntry> {
     let with_rare = (plain_entry().boxed(), rare_entry().boxed()).prop_map(|(plain, rare)| {
-        let LedgerEntry { knowledge, told, failed, reasons, session, .. } = rare;
-        LedgerEntry { knowledge, told, failed, reasons, session, ..plain }
+        let LedgerEntry { knowledge, told, failed, reasons, session, error, .. } = rare;
+        LedgerEntry { knowledge, told, failed, reasons, session, error, ..plain }
     });
     prop_oneof![plain_entry().boxed(), with_rare.boxed()].boxed()
 }

@@ -274,7 +274,7 @@ async fn settle_withheld(
 ) -> ApiError {
     let (status, _) = call.dialect.write_error(&error, &call.id);
     let closed = match meter.usage {
-        Some(_) if !meter.is_estimated => account.close_withheld(status, meter),
+        Some(_) if !meter.is_estimated => account.close_withheld(status, &error, meter),
         Some(_) | None => account.close_failed(status, &error),
     };
     closed.written().await;

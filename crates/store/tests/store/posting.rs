@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use canon::{Micros, Money};
 use ledger::{
-    BudgetPeriod, CallOutcome, ChargeReason, Clock as _, LedgerEntry, SettlementKnowledge,
-    SystemClock,
+    BudgetPeriod, CallError, CallOutcome, ChargeReason, Clock as _, LedgerEntry,
+    SettlementKnowledge, SystemClock,
 };
 use proptest::prelude::*;
 use store::{
@@ -55,6 +55,10 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
     check(96, any_entry(), |posted| async {
         assert_eq!(store.post(std::slice::from_ref(&posted)).await.unwrap(), 1);
         let found = store.entry(&posted.request_id).await.unwrap().unwrap();
+        let error = posted.error.as_deref().map(|CallError { code, field, message }| {
+            let [code, field, message] = [code, field, message].map(|text| clean(text));
+            Box::new(CallError { code, field, message })
+        });
         // NUL is the only character that is not stored.
         let expected = LedgerEntry {
             key_id: clean(&posted.key_id).into(),
@@ -65,6 +69,7 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
             price_version: clean(&posted.price_version).into(),
             service: clean(&posted.service).into(),
             session: clean(&posted.session).into(),
+            error,
             ..posted
         };
         assert_eq!(found, expected);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use canon::Micros;
-use ledger::{CallOutcome, LedgerEntry};
+use ledger::{CallError, CallOutcome, LedgerEntry};
 use proptest::prelude::*;
 use store::{EntryFilter, KeyRecord, StatusFilter, Store};
 
@@ -36,9 +36,13 @@ async fn rows(store: &Store) -> Vec<LedgerEntry> {
         let lane = ["a/x", "a/y", "b/x", ""][n as usize % 7 % 4].into();
         let session = if n % 3 == 0 { "run" } else { "" }.into();
         let dialect = if n % 2 == 0 { "chat" } else { "messages" }.into();
+        let error = (status != 200).then(|| {
+            let code = if n % 3 == 0 { "timeout" } else { "unavailable" };
+            Box::new(CallError::new(code, "", "no lane answered"))
+        });
         let row = entry(&name, key, n, (n * 7) % 20);
         let model = model.into();
-        rows.push(LedgerEntry { model, status, outcome, lane, session, dialect, ..row });
+        rows.push(LedgerEntry { model, status, outcome, lane, session, dialect, error, ..row });
     }
     // In batches whose ends overlap.
     for part in 0..4 {
@@ -71,10 +75,11 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
         prop::option::of(prop::sample::select(vec!["done", "failed", "4xx", "503", "418"])),
         prop::option::of(prop::sample::select(vec!["chat", "native"])),
         prop::option::of(prop::sample::select(vec!["run", "none"])),
+        prop::option::of(prop::sample::select(vec!["timeout", "none"])),
     );
     check(200, (filter, ends, 1..60_u32, 1..6_usize), |(filter, ends, limit, blocks)| async move {
         let (key_id, account_id, model, since, until, before) = filter;
-        let (lane, status, format, session) = ends;
+        let (lane, status, format, session, error) = ends;
         let mut filter = EntryFilter {
             key_id: key_id.map(str::to_owned),
             account_id,
@@ -83,6 +88,7 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
             status: status.and_then(StatusFilter::by_word),
             format: format.map(str::to_owned),
             session: session.map(str::to_owned),
+            error: error.map(str::to_owned),
             since: since.map(Micros::new),
             until: until.map(Micros::new),
             before: before.map(|(ended, id)| (Micros::new(ended), id)),
@@ -107,6 +113,10 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
             .filter(|row| status.is_none_or(|status| is_status(row, status)))
             .filter(|row| format.is_none_or(|format| *row.dialect == *format))
             .filter(|row| session.is_none_or(|session| *row.session == *session))
+            .filter(|row| {
+                let code = row.error.as_ref().map(|error| &*error.code);
+                error.is_none_or(|wanted| code == Some(wanted))
+            })
             .filter(|row| filter.since.is_none_or(|since| row.ended >= since))
             .filter(|row| filter.until.is_none_or(|until| row.ended < until))
             .filter(|row| filter.before.as_ref().is_none_or(|at| place_of(row) < *at))

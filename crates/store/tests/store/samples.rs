@@ -2,7 +2,7 @@
 
 use canon::{Charge, Micros, Money, Price, PriceDimension, Usage};
 use ledger::{
-    BudgetPeriod, CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry,
+    BudgetPeriod, CallError, CallOutcome, ChargeReason, EndedBy, FailedAttempt, LedgerEntry,
     SettlementKnowledge,
 };
 use proptest::prelude::*;
@@ -152,10 +152,11 @@ prop_compose! {
     pub(crate) fn any_entry()(
         ids in (text(), text()),
         times in any::<(i64, i64, Option<i64>)>(),
-        words in (text(), text(), text(), text(), text()),
+        words in (text(), text(), text(), text(), text()).boxed(),
         attempts: u32, stream: bool, status: u16, estimated: bool,
         outcome in prop::sample::select(CallOutcome::ALL.to_vec()),
-        usage in usage(),
+        // On the heap, because the stack of a test is small.
+        usage in usage().boxed(),
         cost in 0..1_000_000_000_i64, borne: i64,
         losses in prop::collection::vec(text(), 0..3),
         failed in prop::collection::vec(any_try(), 0..3), held: Option<i64>,
@@ -163,6 +164,7 @@ prop_compose! {
         ended_by in prop::sample::select(EndedBy::ALL.to_vec()),
         told in prop::option::of(count()), reasons in prop::sample::subsequence(ChargeReason::ALL.to_vec(), 0..4),
         knowledge in prop::sample::select(SettlementKnowledge::ALL.to_vec()),
+        error in prop::option::of((text(), text(), text())).boxed(),
     ) -> LedgerEntry {
         LedgerEntry {
             request_id: id().into(), key_id: ids.0.into(), account_id: ids.1.into(),
@@ -172,6 +174,7 @@ prop_compose! {
             price_version: words.3.into(), losses, failed, held: held.map(Money::from_nanos), service: service.into(), charges, ended_by,
             told: told.map(|output| Box::new(Usage { output, ..Usage::default() })), reasons, knowledge,
             session: words.4.into(),
+            error: error.map(|(code, field, message)| Box::new(CallError { code, field, message })),
         }
     }
 }

@@ -228,3 +228,24 @@ async fn a_corrected_call_lists_its_postings() {
     let line = api::export_json(&truth, &postings["req_guess"]);
     assert_eq!(line["postings"][1]["absorbed_usd"], "-0.000000700", "{line}");
 }
+
+#[tokio::test]
+async fn a_receipt_has_the_error_that_ended_the_call() {
+    let refusal = json!({ "error": { "type": "invalid_request_error", "code": "bad_words",
+        "message": "these words are bad: Tell me of the harbour, at some length." } });
+    let failure = json!({ "error": { "message": "out of order" } });
+    for (status, body, code) in [(400, refusal, "invalid_request"), (500, failure, "unavailable")] {
+        let answer = reply(status, "application/json", &body.to_string());
+        let (_provider, gateway) = gateway(answer, "chat", PRICES).await;
+        let got = gateway.post(CHAT, &ask(None)).send().await;
+        let receipt = receipt(&gateway, &got).await;
+        let error = &receipt["error"];
+        assert_eq!(error["code"], code, "{receipt}");
+        assert_eq!(error["field"], Value::Null, "{receipt}");
+        let message = error["message"].as_str().unwrap();
+        assert!(!message.is_empty() && !message.contains("harbour"), "{receipt}");
+    }
+    let (_provider, gateway) = gateway(answer(None), "chat", PRICES).await;
+    let got = gateway.post(CHAT, &ask(None)).send().await;
+    assert_eq!(receipt(&gateway, &got).await["error"], Value::Null);
+}
