@@ -56,6 +56,13 @@ for (const label of document.querySelectorAll("[data-live]")) {
   setTimeout(look, 2000);
 }
 
+// Days and a range exclude each other: days would count more.
+const range = document.querySelector(".filters select#range");
+const days = ["from", "to"].map((id) => document.getElementById(id));
+if (range && days.every(Boolean)) {
+  range.addEventListener("change", () => { for (const day of days) day.value = ""; });
+}
+
 // A checked box disables the field it makes meaningless.
 for (const box of document.querySelectorAll("input[data-disables]")) {
   const field = document.getElementById(box.dataset.disables);

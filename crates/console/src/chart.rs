@@ -24,16 +24,35 @@ pub(crate) struct Chart<'a> {
 /// One series of values.
 pub(crate) struct ChartSeries {
     pub(crate) name: String,
-    pub(crate) values: Vec<i64>,
+    /// `None` where nothing was measured.
+    pub(crate) values: Vec<Option<i64>>,
 }
 
 impl ChartSeries {
     pub(crate) fn total(&self) -> i64 {
-        self.values.iter().fold(0, |sum, value| sum.saturating_add(*value))
+        self.values.iter().flatten().fold(0, |sum, value| sum.saturating_add(*value))
     }
 
     fn value_at(&self, step: usize) -> i64 {
-        self.values.get(step).copied().unwrap_or_default()
+        self.measured_at(step).unwrap_or_default()
+    }
+
+    fn measured_at(&self, step: usize) -> Option<i64> {
+        self.values.get(step).copied().flatten()
+    }
+
+    /// Returns the runs of steps in which something was measured.
+    fn runs(&self) -> Vec<Vec<(usize, i64)>> {
+        let mut runs = vec![Vec::new()];
+        for (step, value) in self.values.iter().enumerate() {
+            match (value, runs.last_mut()) {
+                (Some(value), Some(run)) => run.push((step, *value)),
+                (None, Some(run)) if run.is_empty() => {}
+                (None | Some(_), _) => runs.push(Vec::new()),
+            }
+        }
+        runs.retain(|run| !run.is_empty());
+        runs
     }
 }
 
@@ -64,22 +83,29 @@ impl Chart<'_> {
         self.frame(top, &body)
     }
 
-    /// Draws each series as a line.
+    /// Draws each series as a line, with gaps where nothing was measured.
     pub(crate) fn lines(&self) -> Markup {
-        let largest = self.series.iter().flat_map(|row| row.values.iter().copied()).max();
+        let largest = self.series.iter().flat_map(|row| row.values.iter().copied().flatten()).max();
         let top = round_up_axis(largest.unwrap_or_default());
         let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
         let middle = |step: usize| LABEL_COLUMN_WIDTH + slot * (step as f64 + 0.5);
-        let path = |row: &ChartSeries| {
-            let points = row.values.iter().enumerate();
+        let path = |run: &[(usize, i64)]| {
+            let points = run.iter();
             let points: Vec<String> = points
-                .map(|(step, value)| format!("{},{}", px(middle(step)), px(y_of(*value, top))))
+                .map(|(step, value)| format!("{},{}", px(middle(*step)), px(y_of(*value, top))))
                 .collect();
             points.join(" ")
         };
         let body = html! {
             @for (index, row) in self.series.iter().enumerate() {
-                polyline.line.{ "s" (index) } points=(path(row)) {}
+                @for run in row.runs() {
+                    @match run.as_slice() {
+                        [(step, value)] => {
+                            circle.dot.{ "s" (index) } cx=(px(middle(*step))) cy=(px(y_of(*value, top))) r="2.5" {}
+                        }
+                        run => polyline.line.{ "s" (index) } points=(path(run)) {},
+                    }
+                }
             }
             @for (step, (_, name)) in self.steps.iter().enumerate() {
                 g.step {
@@ -108,8 +134,10 @@ impl Chart<'_> {
 
     fn tooltip(&self, step: usize, name: &str) -> String {
         let mut text = name.to_owned();
-        for row in self.series.iter().filter(|row| row.value_at(step) != 0) {
-            text.push_str(&format!("\n{}: {}", row.name, (self.format_value)(row.value_at(step))));
+        for row in self.series {
+            if let Some(value) = row.measured_at(step).filter(|value| *value != 0) {
+                text.push_str(&format!("\n{}: {}", row.name, (self.format_value)(value)));
+            }
         }
         text
     }
@@ -162,7 +190,9 @@ impl Chart<'_> {
                         @if self.series.iter().any(|row| row.value_at(step) != 0) {
                             tr {
                                 th scope="row" { (name) }
-                                @for row in self.series { td.num { ((self.format_value)(row.value_at(step))) } }
+                                @for row in self.series {
+                                    td.num { (row.measured_at(step).map_or_else(|| "–".to_owned(), self.format_value)) }
+                                }
                             }
                         }
                     }
@@ -215,7 +245,7 @@ mod tests {
 
     #[test]
     fn series_names_are_escaped() {
-        let rows = [ChartSeries { name: "<script>\"'&".to_owned(), values: vec![3, 0] }];
+        let rows = [ChartSeries { name: "<script>\"'&".to_owned(), values: vec![Some(3), None] }];
         let steps = [("1".to_owned(), "first".to_owned()), ("2".to_owned(), "second".to_owned())];
         let chart = Chart {
             title: "Spent",
@@ -228,5 +258,23 @@ mod tests {
             assert!(!text.contains("<script>"), "{text}");
             assert!(text.contains("first\n"));
         }
+    }
+
+    #[test]
+    fn a_line_has_a_gap_where_nothing_was_measured() {
+        let values = vec![None, Some(4), Some(8), None, None, Some(2), None, Some(1), Some(0)];
+        let rows = [ChartSeries { name: "median".to_owned(), values }];
+        let runs = rows[0].runs();
+        assert_eq!(runs, [vec![(1, 4), (2, 8)], vec![(5, 2)], vec![(7, 1), (8, 0)]]);
+        let steps: Vec<(String, String)> =
+            (0..9).map(|step| (step.to_string(), format!("step {step}"))).collect();
+        let chart = Chart {
+            title: "Latency",
+            steps: &steps,
+            series: &rows,
+            format_value: |value| value.to_string(),
+        };
+        let drawn = chart.lines().into_string();
+        assert_eq!((drawn.matches("<polyline").count(), drawn.matches("<circle").count()), (2, 1));
     }
 }

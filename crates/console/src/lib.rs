@@ -40,6 +40,7 @@ mod signup;
 mod snippet;
 mod state;
 mod throttle;
+mod time_range;
 mod totp;
 mod urls;
 

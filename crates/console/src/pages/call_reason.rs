@@ -1,6 +1,7 @@
 //! The reason in one sentence for which a call has no complete answer.
 
-use ledger::{CallOutcome, EndedBy, LedgerEntry};
+use ledger::{CallError, CallOutcome, EndedBy, LedgerEntry};
+use maud::{Markup, html};
 
 /// Returns the sentence; `None` if the call was answered to its end.
 pub(super) fn call_reason(call: &LedgerEntry) -> Option<String> {
@@ -27,6 +28,16 @@ fn broken_answer(ended_by: EndedBy) -> &'static str {
         EndedBy::Deadline => "A timeout ended the answer.",
         EndedBy::Operator => "The key was revoked during the answer, or the gateway was stopped.",
     }
+}
+
+/// Returns the code and the message of the error, with the field that is at fault.
+pub(super) fn call_error(call: &LedgerEntry) -> Option<Markup> {
+    let CallError { code, field, message } = call.error.as_deref()?;
+    Some(html! {
+        code { (code) } " "
+        @if !field.is_empty() { "at " code { bdi { (field) } } ": " }
+        bdi { (message) }
+    })
 }
 
 fn failure(call: &LedgerEntry) -> String {

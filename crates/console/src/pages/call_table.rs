@@ -93,7 +93,13 @@ fn call_row(call: &LedgerEntry, user: &SignedInUser, names: &CallNames, now: Mic
             @if user.sees_all() { td data-label="Account" { bdi { (account) } } }
             td data-label="Key" title={ "Key " (call.key_id) } { bdi { (key) } }
             td data-label="Format" { (call.dialect) @if call.stream { span.muted { ", streamed" } } }
-            td data-label="Status" { (status_badge(call)) }
+            td data-label="Status" {
+                (status_badge(call))
+                @if let Some(error) = &call.error {
+                    @let same = format!("/console/calls?error={}", urls::escape_value(&error.code));
+                    a.small.id href=(user.path_for(&same)) title=(error.message) { (error.code) }
+                }
+            }
             td.num data-label="Took" title=[first] { (display::duration(call.ended - call.started)) }
             td.num data-label="Tokens" title=(tokens) {
                 @if call.estimated { "~" }

@@ -14,7 +14,7 @@ use ledger::{FailedAttempt, LedgerEntry};
 use maud::{Markup, html};
 use store::{EntryFilter, EntryPage, KeyRecord, StatusFilter, Store};
 
-use super::call_reason::call_reason;
+use super::call_reason::{call_error, call_reason};
 use super::call_table::{CallNames, call_table};
 use crate::csv::csv_line;
 use crate::display;
@@ -24,6 +24,7 @@ use crate::page_error::PageError;
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
+use crate::time_range::{TimeRange, range_fields};
 use crate::urls::{self, TEAM_PARAMETER};
 
 const PER_PAGE: u32 = 50;
@@ -31,10 +32,21 @@ const PER_PAGE: u32 = 50;
 const MAX_SEARCHED_BLOCKS: usize = 1_024;
 const EXPORT_BATCH_ROWS: u32 = 1_000;
 const MAX_PARAMETER_BYTES: usize = 256;
-const DAY: Micros = Micros::from_days(1);
 /// Parameters of a selection, in the order of an address. The list and its export have the same.
-const PARAMETERS: [&str; 9] =
-    [TEAM_PARAMETER, "account", "key", "model", "lane", "status", "format", "session", "range"];
+const PARAMETERS: [&str; 12] = [
+    TEAM_PARAMETER,
+    "account",
+    "key",
+    "model",
+    "lane",
+    "status",
+    "error",
+    "format",
+    "session",
+    "range",
+    "from",
+    "to",
+];
 /// Ends that can be chosen: parameter value, label.
 const STATUSES: [(&str, &str); 5] = [
     ("", "Any"),
@@ -52,15 +64,6 @@ const FORMATS: [(&str, &str); 7] = [
     ("images", "images"),
     ("embeddings", "embeddings"),
 ];
-const RANGES: [(&str, &str); 6] = [
-    ("", "All time"),
-    ("24h", "24 hours"),
-    ("7d", "7 days"),
-    ("30d", "30 days"),
-    ("90d", "90 days"),
-    ("1y", "A year"),
-];
-
 fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryFilter, PageError> {
     let parameter = |name| {
         let text = query.get_trimmed(name, MAX_PARAMETER_BYTES)?;
@@ -68,14 +71,7 @@ fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryF
     };
     let account_id =
         if user.sees_all() { parameter("account")? } else { Some(user.owner_id().to_owned()) };
-    let days = match query.get("range") {
-        "24h" => Some(1),
-        "7d" => Some(7),
-        "30d" => Some(30),
-        "90d" => Some(90),
-        "1y" => Some(365),
-        _ => None,
-    };
+    let range = TimeRange::read(query)?.map(|time| time.at(now));
     // A condition that is not understood must not widen the selection.
     let status = parameter("status")?.map(|word| {
         StatusFilter::by_word(&word).ok_or(PageError::BadRequest(
@@ -94,8 +90,9 @@ fn filter(query: &FormFields, user: &SignedInUser, now: Micros) -> Result<EntryF
         status: status.transpose()?,
         format: parameter("format")?,
         session: parameter("session")?,
-        since: days.map(|days| now - days * DAY),
-        until: None,
+        error: parameter("error")?,
+        since: range.as_ref().map(|range| range.start),
+        until: range.as_ref().map(|range| range.end),
         before,
     })
 }
@@ -128,7 +125,7 @@ pub(crate) async fn list(
                 a.button.quiet href={ "/console/calls.csv?" (list_query(&query, "")) } { "Export CSV" }
             }
         }
-        (filter_form(&query, &user, &keys, is_filtered))
+        (filter_form(&query, &user, &keys, is_filtered, now))
         @if is_first {
             label.tick hidden data-live="calls" {
                 input type="checkbox";
@@ -162,6 +159,7 @@ fn filter_form(
     user: &SignedInUser,
     keys: &[KeyRecord],
     is_filtered: bool,
+    now: Micros,
 ) -> Markup {
     let choice = |name: &str, label: &str, options: &[(&str, &str)]| {
         let chosen = query.get(name);
@@ -193,8 +191,9 @@ fn filter_form(
             @if user.sees_all() && !query.get("account").is_empty() {
                 input type="hidden" name="account" value=(query.get("account"));
             }
-            (choice("range", "Time", &RANGES))
+            (range_fields(TimeRange::read(query).ok().flatten(), Some("All time"), now))
             (choice("status", "Status", &STATUSES))
+            (text("error", "Error code", "any"))
             (text("model", "Model", "any"))
             (text("lane", "Lane or provider", "any"))
             (choice("key", "Key", &key_options))
@@ -241,7 +240,12 @@ pub(crate) async fn receipt(
             h1.id { bdi id="request-id" { (entry.request_id) } }
             button.copy type="button" hidden data-copy="request-id" { "Copy id" }
         }
-        @if let Some(reason) = call_reason(&entry) { p.objection { (reason) } }
+        @if let Some(reason) = call_reason(&entry) {
+            p.objection {
+                (reason)
+                @if let Some(error) = call_error(&entry) { br; (error) }
+            }
+        }
         div.columns {
             section { h2 { "Call" } (facts(&entry, &key, user.is_administrator())) }
             section { h2 { "Tokens" } (tokens(&entry.usage)) }
@@ -407,10 +411,12 @@ impl CallExport {
 }
 
 const CSV_HEADER: &str = "request_id,ended,key,key_id,model,lane,format,status,outcome,streamed,\
-    input_tokens,cached_tokens,output_tokens,thinking_tokens,estimated,cost_usd,first_byte_ms,took_ms\r\n";
+    input_tokens,cached_tokens,output_tokens,thinking_tokens,estimated,cost_usd,first_byte_ms,took_ms,\
+    error_code,error_message\r\n";
 
 fn csv_row(call: &LedgerEntry, names: &HashMap<String, String>) -> String {
     let key = names.get(&*call.key_id).map_or("", String::as_str);
+    let error = call.error.as_deref();
     let fields = [
         call.request_id.to_string(),
         display::timestamp(call.ended),
@@ -430,6 +436,8 @@ fn csv_row(call: &LedgerEntry, names: &HashMap<String, String>) -> String {
         call.cost.to_string(),
         call.first_byte_us.map(|wait| wait.as_millis().to_string()).unwrap_or_default(),
         (call.ended - call.started).as_millis().to_string(),
+        error.map_or_else(String::new, |error| error.code.clone()),
+        error.map_or_else(String::new, |error| error.message.clone()),
     ];
     csv_line(fields)
 }

@@ -22,24 +22,14 @@ use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
+use crate::time_range::{RECENT_TIMES, TimeRange, range_fields};
 use crate::urls::{self, TEAM_PARAMETER};
 
-const DAY: Micros = Micros::from_days(1);
 /// Number of groups drawn separately; the rest is one series.
 const MAX_SERIES: usize = 8;
 const MAX_LISTED_GROUPS: usize = 25;
 const MAX_FILTER_OPTIONS: usize = 100;
 const MAX_PARAMETER_BYTES: usize = 256;
-
-const DEFAULT_RANGE: (&str, &str, Micros) = ("30d", "30 days", Micros::from_days(30));
-/// Time ranges: parameter value, label, duration.
-const RANGES: [(&str, &str, Micros); 5] = [
-    ("24h", "24 hours", DAY),
-    ("7d", "7 days", Micros::from_days(7)),
-    DEFAULT_RANGE,
-    ("90d", "90 days", Micros::from_days(90)),
-    ("1y", "A year", Micros::from_days(365)),
-];
 
 /// Measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +93,8 @@ type LatencyPick = fn(&LatencyTotals) -> Option<Micros>;
 struct UsageSelection {
     metric: UsageMetric,
     group_by: GroupBy,
-    range_word: &'static str,
+    time: TimeRange,
+    now: Micros,
     range: Range<Micros>,
     filter: UsageFilter,
     /// The team the user acts for.
@@ -116,10 +107,7 @@ impl UsageSelection {
             let text = query.get_trimmed(name, MAX_PARAMETER_BYTES)?;
             Ok::<_, PageError>((!text.is_empty()).then(|| text.to_owned()))
         };
-        let (range_word, _, back) = RANGES
-            .into_iter()
-            .find(|(word, ..)| *word == query.get("range"))
-            .unwrap_or(DEFAULT_RANGE);
+        let time = TimeRange::read(query)?.unwrap_or(TimeRange::DEFAULT);
         let account_id =
             if user.sees_all() { parameter("account")? } else { Some(user.owner_id().to_owned()) };
         let filter = UsageFilter {
@@ -135,20 +123,16 @@ impl UsageSelection {
                 .find(|w| w.as_str() == query.get("what"))
                 .unwrap_or(UsageMetric::Spend),
             group_by: GroupBy::by_word(query.get("by")).unwrap_or(GroupBy::Model),
-            range_word,
-            range: now - back..now + Micros::new(1),
+            time,
+            now,
+            range: time.at(now),
             filter,
             team: user.team.as_ref().map(|team| team.id.clone()),
         })
     }
 
     fn step(&self) -> UsageStep {
-        let days = (self.range.end - self.range.start).get() / DAY.get();
-        match days {
-            ..3 => UsageStep::Hour,
-            3..120 => UsageStep::Day,
-            120.. => UsageStep::Month,
-        }
+        self.time.step(self.now)
     }
 
     /// Request to the store. The latency chart has no groups.
@@ -164,14 +148,29 @@ impl UsageSelection {
         }
     }
 
+    /// URL of this selection with another range of time.
+    fn with_time(&self, time: TimeRange) -> String {
+        let (filter, team) = (self.filter.clone(), self.team.clone());
+        Self { time, filter, team, range: time.at(self.now), ..*self }.with_parameter("", "")
+    }
+
+    /// URL of all calls in this range of time.
+    fn without_filters(&self) -> String {
+        let (filter, team) = (UsageFilter::default(), self.team.clone());
+        Self { filter, team, range: self.range.clone(), ..*self }.with_parameter("", "")
+    }
+
     /// URL of this selection with one parameter changed; an empty value removes it.
     fn with_parameter(&self, name: &str, value: &str) -> String {
         let status = self.filter.status.map(|status| status.to_string());
+        let [range, from, to] = self.time.to_parameters();
         let parts = [
             (TEAM_PARAMETER, self.team.as_deref()),
             ("what", Some(self.metric.as_str())),
             ("by", Some(self.group_by.word())),
-            ("range", Some(self.range_word)),
+            ("range", Some(&range)),
+            ("from", Some(&from)),
+            ("to", Some(&to)),
             ("account", self.filter.account_id.as_deref()),
             ("key", self.filter.key_id.as_deref()),
             ("model", self.filter.model.as_deref()),
@@ -231,6 +230,13 @@ pub(crate) async fn show(
     let view = UsageSelection::parse(&query, &user, state.now())?;
     let names = NameLookup::load(&state, &user).await?;
     let report = state.store.usage_view(&view.store_request()).await?;
+    let before = UsageRequest {
+        range: view.time.before(view.now),
+        listed: 0,
+        with_series: 0,
+        ..view.store_request()
+    };
+    let before = state.store.usage_view(&before).await?.all;
     let UsageReport { all, .. } = &report;
     let axis = TimeAxis::for_view(&view);
     let chart = if view.metric == UsageMetric::Latency {
@@ -251,7 +257,7 @@ pub(crate) async fn show(
         }
         (choice_bar(&view, &user))
         (filters(&view, &offers))
-        (figures(&report))
+        (figures(&view, &report, &before))
         @if all.calls == 0 && report.refused == 0 {
             div.empty {
                 h2 { "No calls in this time" }
@@ -282,8 +288,9 @@ fn choice_bar(view: &UsageSelection, user: &SignedInUser) -> Markup {
     html! {
         div.choices {
             nav aria-label="Range" {
-                @for (word, title, _) in RANGES {
-                    a href=(view.with_parameter("range", word)) aria-current=[chosen(word == view.range_word)] { (title) }
+                @for recent in RECENT_TIMES {
+                    @let time = TimeRange::Recent(recent);
+                    a href=(view.with_time(time)) aria-current=[chosen(time == view.time)] { (recent.title) }
                 }
             }
             nav aria-label="Measure" {
@@ -360,11 +367,12 @@ impl FilterOptions {
 }
 
 fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
-    let kept =
-        [("what", view.metric.as_str()), ("by", view.group_by.word()), ("range", view.range_word)];
+    let kept = [("what", view.metric.as_str()), ("by", view.group_by.word())];
     html! {
         form.filters method="get" action="/console/usage" {
+            @if let Some(team) = &view.team { input type="hidden" name=(TEAM_PARAMETER) value=(team); }
             @for (name, value) in kept { input type="hidden" name=(name) value=(value); }
+            (range_fields(Some(view.time), None, view.now))
             @for FilterOptions { by, chosen, values } in offers {
                 div.field {
                     label.capital for=(by.word()) { (by.word()) }
@@ -379,7 +387,7 @@ fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
             div.field.go { button.button.quiet type="submit" { "Show" } }
             @if offers.iter().any(|offer| !offer.chosen.is_empty()) {
                 div.field.go {
-                    a.button.quiet href={ "/console/usage?" (kept.map(|(n, v)| format!("{n}={v}")).join("&")) } {
+                    a.button.quiet href=(view.without_filters()) {
                         "Show all"
                     }
                 }
@@ -388,14 +396,33 @@ fn filters(view: &UsageSelection, offers: &[FilterOptions]) -> Markup {
     }
 }
 
-fn figures(report: &UsageReport) -> Markup {
+/// Returns how much more or less a figure is than in the range before.
+fn change(view: &UsageSelection, now: i64, before: i64) -> Markup {
+    let name = view.time.name_before(view.now);
+    let text = match before {
+        ..=0 if now <= 0 => return html! {},
+        ..=0 => "new".to_owned(),
+        _ => {
+            let percent = (i128::from(now) - i128::from(before)) * 100 / i128::from(before);
+            match percent {
+                ..=-1 => format!("{} % less", -percent),
+                0 => "as much".to_owned(),
+                1..=999 => format!("{percent} % more"),
+                _ => format!("{} times", i128::from(now) / i128::from(before)),
+            }
+        }
+    };
+    html! { dd.change title={ "compared with " (name) } { (text) } }
+}
+
+fn figures(view: &UsageSelection, report: &UsageReport, before: &ReportTotals) -> Markup {
     let UsageReport { all, refused, latencies: pace, .. } = report;
     let count = |n: i64| display::count(n.max(0).unsigned_abs());
     let time = |time: Option<Micros>| time.map_or_else(|| "–".to_owned(), display::duration);
     html! {
         dl.figures {
-            div { dt { "Spent" } dd { (display::money(all.cost)) } }
-            div { dt { "Calls" } dd { (count(all.calls)) } }
+            div { dt { "Spent" } dd { (display::money(all.cost)) } (change(view, all.cost.as_nanos(), before.cost.as_nanos())) }
+            div { dt { "Calls" } dd { (count(all.calls)) } (change(view, all.calls, before.calls)) }
             div { dt { "Refused" } dd { (count(*refused)) } }
             div { dt { "Tokens in" } dd title=(count(all.input)) { (display::short_count(all.input.max(0).unsigned_abs())) } }
             div { dt { "Tokens out" } dd title=(count(all.output)) { (display::short_count(all.output.max(0).unsigned_abs())) } }
@@ -420,11 +447,15 @@ impl TimeAxis {
     }
 
     fn empty_series(&self, name: String) -> ChartSeries {
-        ChartSeries { name, values: vec![0; self.steps.len()] }
+        ChartSeries { name, values: vec![None; self.steps.len()] }
     }
 
     /// Value of a series at the step with this start.
-    fn value_mut<'r>(&self, row: &'r mut ChartSeries, begun: Micros) -> Option<&'r mut i64> {
+    fn value_mut<'r>(
+        &self,
+        row: &'r mut ChartSeries,
+        begun: Micros,
+    ) -> Option<&'r mut Option<i64>> {
         self.step_index.get(&begun).and_then(|index| row.values.get_mut(*index))
     }
 }
@@ -445,7 +476,7 @@ fn latency_chart(
         let mut row = axis.empty_series(name.to_owned());
         for point in points {
             if let Some(value) = axis.value_mut(&mut row, point.begun) {
-                *value = pick(&point.used).unwrap_or_default().get();
+                *value = pick(&point.used).map(Micros::get);
             }
         }
         row
@@ -469,13 +500,13 @@ fn totals_chart(
     for point in &report.series {
         let row = apart.get(point.group.as_str()).and_then(|at| rows.get_mut(*at));
         if let Some(value) = row.and_then(|row| axis.value_mut(row, point.begun)) {
-            *value = view.metric.value_of(&point.used);
+            *value = Some(view.metric.value_of(&point.used));
         }
     }
     let mut others = axis.empty_series("others".to_owned());
     for (begun, totals) in &report.others {
         if let Some(value) = axis.value_mut(&mut others, *begun) {
-            *value = view.metric.value_of(totals);
+            *value = Some(view.metric.value_of(totals));
         }
     }
     rows.push(others);

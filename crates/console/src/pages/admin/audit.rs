@@ -18,6 +18,7 @@ use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
+use crate::time_range::{day_after, parse_day, start_of_day};
 use crate::urls;
 use admin::{Actor, AuditCursor, AuditEntry, AuditQuery};
 
@@ -53,8 +54,8 @@ impl<'a> AuditSelection<'a> {
         Ok(Self {
             actor: query.get_trimmed("actor", MAX_PARAMETER_BYTES)?,
             action: query.get_trimmed("action", MAX_PARAMETER_BYTES)?,
-            from: parse_day(query.get_trimmed("from", MAX_PARAMETER_BYTES)?)?,
-            to: parse_day(query.get_trimmed("to", MAX_PARAMETER_BYTES)?)?,
+            from: require_day(query.get_trimmed("from", MAX_PARAMETER_BYTES)?)?,
+            to: require_day(query.get_trimmed("to", MAX_PARAMETER_BYTES)?)?,
         })
     }
 
@@ -72,21 +73,15 @@ impl<'a> AuditSelection<'a> {
     /// Query of the log for this selection. The last day is included.
     fn to_query(&self, before: Option<AuditCursor>) -> AuditQuery {
         let filled = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let until = self.to.parse::<jiff::civil::Date>().ok().and_then(|day| day.tomorrow().ok());
+        let day = |text: &str| (!text.is_empty()).then(|| parse_day(text).ok()).flatten();
         AuditQuery {
             actor: filled(self.actor),
             action: filled(self.action),
-            since: self.from.parse().ok().and_then(start_of_day),
-            until: until.and_then(start_of_day),
+            since: day(self.from).map(start_of_day),
+            until: day(self.to).map(|last| start_of_day(day_after(last))),
             before,
         }
     }
-}
-
-/// First moment of a day in UTC.
-fn start_of_day(day: jiff::civil::Date) -> Option<Micros> {
-    let start = day.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-    Some(Micros::new(start.timestamp().as_microsecond()))
 }
 
 /// Reads the position in a URL; empty is the newest change.
@@ -96,12 +91,11 @@ fn parse_before(text: &str) -> Result<Option<AuditCursor>, PageError> {
 }
 
 /// Accepts a date as browsers send it, or an empty text.
-fn parse_day(text: &str) -> Result<&str, PageError> {
-    if text.is_empty() || text.parse::<jiff::civil::Date>().is_ok() {
-        Ok(text)
-    } else {
-        Err(PageError::BadRequest("A day is written like this: 2026-03-12."))
+fn require_day(text: &str) -> Result<&str, PageError> {
+    if !text.is_empty() {
+        parse_day(text)?;
     }
+    Ok(text)
 }
 
 /// Joins the non-empty pairs to a query string.
