@@ -2,7 +2,7 @@
 //! each change that the provider makes with SCIM.
 
 use config::{GroupMapping, IdentityProvider};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use store::{
     Account, AccountRole, AuditedChange, KeyOwner, KeyRecord, MemberChange, PersonChange, Team,
     TeamRole,
@@ -25,6 +25,13 @@ pub(crate) struct MappedTeams<'a> {
     pub(crate) provider: &'a IdentityProvider,
     pub(crate) mapping: &'a GroupMapping,
     pub(crate) teams: BTreeMap<String, Team>,
+}
+
+/// An account, its groups, and its roles in teams by their ids.
+pub(crate) struct GroupStanding {
+    pub(crate) account: Account,
+    pub(crate) groups: Vec<String>,
+    pub(crate) seats: Vec<(String, TeamRole)>,
 }
 
 /// Changes of an account that its groups ask for.
@@ -57,10 +64,10 @@ impl AccountAdmin {
         let mapped = self.mapped_teams(provider, mapping).await?;
         let seats = self.store.memberships_of(&account.id).await?;
         let seats: Vec<_> = seats.into_iter().map(|seat| (seat.team.id, seat.role)).collect();
-        let plan = self.plan_groups(&mapped, groups, account, &seats).await?;
+        let standing = GroupStanding { account: account.clone(), groups: groups.clone(), seats };
+        let plans = self.plan_groups(&mapped, vec![standing]).await?;
         let mut effects = GroupEffects::default();
-        self.write_groups(&mut change, provider, &plan, &mut effects).await?;
-        let account = plan.account;
+        self.write_groups(&mut change, provider, &plans, &mut effects).await?;
         if effects.notes.is_empty() {
             return Ok(account);
         }
@@ -111,58 +118,89 @@ impl AccountAdmin {
         Ok(MappedTeams { provider, mapping, teams })
     }
 
-    /// Compares an account and its roles in teams with its groups. Nothing is written.
+    /// Compares accounts and their roles in teams with their groups. Nothing is written.
     pub(crate) async fn plan_groups(
         &self,
         mapped: &MappedTeams<'_>,
-        groups: &[String],
-        account: Account,
-        seats_now: &[(String, TeamRole)],
-    ) -> Result<GroupPlan, AdminError> {
-        let MappedTeams { provider, mapping, teams } = mapped;
-        let mut new_role = None;
-        if mapping.gives_roles() {
-            let role = mapping.role_of(groups).or(provider.default_role);
-            let role = role.unwrap_or(AccountRole::Viewer);
-            new_role = (role != account.role).then_some(role);
-            if new_role.is_some() && account.role == AccountRole::Owner {
-                if !mapping.demotes_owners {
-                    new_role = None;
-                } else if !self.has_other_owner(&account.id).await? {
-                    warn_of_only_owner(provider, &account);
-                    new_role = None;
+        standings: Vec<GroupStanding>,
+    ) -> Result<Vec<GroupPlan>, AdminError> {
+        let MappedTeams { mapping, teams, .. } = mapped;
+        let mut plans = Vec::with_capacity(standings.len());
+        for GroupStanding { account, groups, seats: seats_now } in standings {
+            let role = self.planned_role(mapped, &account, &groups).await?;
+            let mut seats = Vec::new();
+            for (name, role) in mapping.teams_of(&groups) {
+                let Some(team) = teams.get(name) else { continue };
+                let now = seats_now.iter().find(|(id, _)| *id == team.id).map(|(_, role)| *role);
+                if now != role {
+                    seats.push((team.clone(), role));
                 }
             }
+            plans.push(GroupPlan { account, role, seats, ended_keys: Vec::new() });
         }
-        let (mut seats, mut ended_keys) = (Vec::new(), Vec::new());
-        for (name, role) in mapping.teams_of(groups) {
-            let Some(team) = teams.get(name) else { continue };
-            let now = seats_now.iter().find(|(id, _)| *id == team.id).map(|(_, role)| *role);
-            if now == role {
-                continue;
-            }
-            if role.is_none() {
-                // Keys that the person signed in for are the person's.
-                ended_keys.extend(self.signed_in_keys(team, &account.id).await?);
-            }
-            seats.push((team.clone(), role));
-        }
-        Ok(GroupPlan { account, role: new_role, seats, ended_keys })
+        self.plan_ended_keys(&mut plans).await?;
+        Ok(plans)
     }
 
-    /// Writes the changes of a plan.
+    /// Returns the new role of an account; `None` if it stays.
+    async fn planned_role(
+        &self,
+        mapped: &MappedTeams<'_>,
+        account: &Account,
+        groups: &[String],
+    ) -> Result<Option<AccountRole>, AdminError> {
+        let MappedTeams { provider, mapping, .. } = mapped;
+        if !mapping.gives_roles() {
+            return Ok(None);
+        }
+        let role = mapping.role_of(groups).or(provider.default_role);
+        let role = role.unwrap_or(AccountRole::Viewer);
+        if role == account.role {
+            return Ok(None);
+        }
+        if account.role == AccountRole::Owner {
+            if !mapping.demotes_owners {
+                return Ok(None);
+            }
+            if !self.has_other_owner(&account.id).await? {
+                warn_of_only_owner(provider, account);
+                return Ok(None);
+            }
+        }
+        Ok(Some(role))
+    }
+
+    /// Adds the keys for which people signed in, in the teams that they leave. These keys are the person's.
+    async fn plan_ended_keys(&self, plans: &mut [GroupPlan]) -> Result<(), AdminError> {
+        let leaving = plans.iter().filter(|plan| plan.seats.iter().any(|(_, role)| role.is_none()));
+        let leaving: Vec<&str> = leaving.map(|plan| plan.account.id.as_str()).collect();
+        let mut keys_of: HashMap<String, Vec<KeyRecord>> = HashMap::new();
+        for key in self.store.keys_signed_in_by(&leaving).await? {
+            if let Some(person) = key.created_by.clone() {
+                keys_of.entry(person).or_default().push(key);
+            }
+        }
+        for plan in plans {
+            let mut keys = keys_of.remove(&plan.account.id).unwrap_or_default();
+            let left = |key: &KeyRecord| {
+                plan.seats.iter().any(|(team, role)| role.is_none() && team.id == key.account_id)
+            };
+            keys.retain(left);
+            plan.ended_keys = keys;
+        }
+        Ok(())
+    }
+
+    /// Writes the changes of plans, those of one kind together.
     pub(crate) async fn write_groups(
         &self,
         change: &mut AuditedChange,
         provider: &IdentityProvider,
-        plan: &GroupPlan,
+        plans: &[GroupPlan],
         effects: &mut GroupEffects,
     ) -> Result<(), AdminError> {
-        let GroupPlan { account, role, seats, ended_keys } = plan;
-        if let Some(role) = role {
-            self.set_role(change, provider, account, *role, effects).await?;
-        }
-        for key in ended_keys {
+        self.write_roles(change, provider, plans, effects).await?;
+        for key in plans.iter().flat_map(|plan| &plan.ended_keys) {
             if change.revoke_key(&key.id, self.now()).await? {
                 let note = ["key.revoke".to_owned(), key.id.clone(), key.name.clone()];
                 effects.notes.push(note);
@@ -170,42 +208,54 @@ impl AccountAdmin {
             }
         }
         let by = format!("by the groups of {}", provider.name);
-        for (team, role) in seats {
-            match change.set_member(&team.id, &account.id, *role, true, self.now()).await? {
+        let mut changes: BTreeMap<&str, Vec<(&str, Option<TeamRole>)>> = BTreeMap::new();
+        for plan in plans {
+            let id = plan.account.id.as_str();
+            for (team, role) in &plan.seats {
+                changes.entry(&team.id).or_default().push((id, *role));
+                let (action, detail) = match role {
+                    Some(role) => ("team.member", format!("{id} {} {by}", role.word())),
+                    None => ("team.remove_member", format!("{id} {by}")),
+                };
+                effects.notes.push([action.to_owned(), team.id.clone(), detail]);
+            }
+        }
+        for (team_id, changes) in changes {
+            match change.set_members(team_id, &changes, self.now()).await? {
                 MemberChange::Done => {}
                 MemberChange::Missing | MemberChange::LastManager => {
                     return Err(AdminError::NotFound("member"));
                 }
             }
-            let (action, detail) = match role {
-                Some(role) => ("team.member", format!("{} {} {by}", account.id, role.word())),
-                None => ("team.remove_member", format!("{} {by}", account.id)),
-            };
-            effects.notes.push([action.to_owned(), team.id.clone(), detail]);
         }
         Ok(())
     }
 
-    async fn set_role(
+    async fn write_roles(
         &self,
         change: &mut AuditedChange,
         provider: &IdentityProvider,
-        account: &Account,
-        role: AccountRole,
+        plans: &[GroupPlan],
         effects: &mut GroupEffects,
     ) -> Result<(), AdminError> {
-        match change.change_person(&account.id, Some(role), None, self.now()).await? {
-            PersonChange::Done => {
-                let detail = format!("{} by the groups of {}", role.word(), provider.name);
-                effects.notes.push(["account.role".to_owned(), account.id.clone(), detail]);
-                Ok(())
-            }
-            PersonChange::Missing => Err(AdminError::NotFound("user")),
-            PersonChange::LastOwner => {
-                warn_of_only_owner(provider, account);
-                Ok(())
+        let planned = plans.iter().filter_map(|plan| plan.role.map(|role| (&plan.account, role)));
+        let planned: Vec<(&Account, AccountRole)> = planned.collect();
+        let changes: Vec<_> = planned.iter().map(|(one, role)| (one.id.as_str(), *role)).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let results = change.change_roles(&changes, self.now()).await?;
+        for ((account, role), result) in planned.into_iter().zip(results) {
+            match result {
+                PersonChange::Done => {
+                    let detail = format!("{} by the groups of {}", role.word(), provider.name);
+                    effects.notes.push(["account.role".to_owned(), account.id.clone(), detail]);
+                }
+                PersonChange::Missing => return Err(AdminError::NotFound("user")),
+                PersonChange::LastOwner => warn_of_only_owner(provider, account),
             }
         }
+        Ok(())
     }
 }
 

@@ -103,9 +103,8 @@ impl AccountAdmin {
         team: &Team,
         account_id: &str,
     ) -> Result<Vec<KeyRecord>, AdminError> {
-        let mut keys = self.store.keys_created_by(account_id).await?;
-        let is_signed_in = |key: &KeyRecord| key.surface.is_some() && key.revoked.is_none();
-        keys.retain(|key| is_signed_in(key) && key.account_id == team.id);
+        let mut keys = self.store.keys_signed_in_by(&[account_id]).await?;
+        keys.retain(|key| key.account_id == team.id);
         Ok(keys)
     }
 

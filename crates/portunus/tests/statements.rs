@@ -7,10 +7,13 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "a test stops when its setup fails"
 )]
 
+use admin::{Actor, TeamChange};
 use bytes::Bytes;
+use canon::Micros;
 use config::{Config, LoadOptions};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
@@ -20,6 +23,7 @@ use portunus::app::App;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use store::{Account, AccountRole, AccountTerms, ScimUser};
 use testkit::NewKey;
 use tokio::net::TcpListener;
 use tracing::field::{Field, Visit};
@@ -100,7 +104,13 @@ impl Alone {
     }
 
     async fn call(&self, path: &str, body: &Value, key: &str) {
-        let request = http::Request::post(format!("{}{path}", self.url))
+        self.send("POST", path, body, key).await;
+    }
+
+    async fn send(&self, method: &str, path: &str, body: &Value, key: &str) {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url))
             .header("authorization", format!("Bearer {key}"))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body.to_string())))
@@ -108,7 +118,7 @@ impl Alone {
         let response = self.client.request(request).await.unwrap();
         let status = response.status();
         let said = response.into_body().collect().await.unwrap().to_bytes();
-        assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&said));
+        assert!(status.is_success(), "{path}: {status} {}", String::from_utf8_lossy(&said));
     }
 
     /// Calls in every format, whole and streamed; how many.
@@ -192,8 +202,84 @@ async fn no_call_waits_for(store: &str, statements: &Statements, folder: &Path) 
     assert!(posts > 0 && posts * 10 < calls, "{posts} statements for {calls} calls");
 }
 
+/// People of the large group.
+const PEOPLE: usize = 1_200;
+
+const PROVIDER: &str = r#"
+[identity.corp]
+issuer = "https://id.example.com"
+client_id = "portunus"
+client_secret = { text = "x" }
+[identity.corp.groups.map.staff]
+role = "member"
+teams = { ml = "member" }
+"#;
+
+/// A change of a group holds up every other change, so its statements do not grow with each person.
+async fn a_large_group_takes_few(statements: &Statements, folder: &Path) {
+    let gateway = Alone::start(PROVIDER, folder).await;
+    let (admin, store) = (&gateway.app.admin.accounts, &gateway.app.store);
+    let team = TeamChange { name: Some("ml".to_owned()), ..TeamChange::default() };
+    admin.create_team(&Actor::Operator, team).await.unwrap();
+    let provider = gateway.app.config().identity_providers[0].clone();
+    let token = admin.create_scim_token(&Actor::Operator, &provider, None).await.unwrap().secret;
+    let mut change = store.begin_change().await.unwrap();
+    let mut ids = Vec::new();
+    for number in 0..PEOPLE {
+        let id = format!("person-{number}");
+        let account = Account {
+            id: id.clone(),
+            username: id.clone(),
+            email: None,
+            role: AccountRole::Viewer,
+            password_hash: None,
+            disabled: false,
+            created: Micros::new(1),
+            changed: Micros::new(1),
+        };
+        change.add_account_with_terms(&account, &AccountTerms::default()).await.unwrap();
+        let person = ScimUser {
+            account_id: id.clone(),
+            identity: "corp".to_owned(),
+            user_name: id.clone(),
+            external_id: None,
+            display_name: None,
+            profile: "{}".to_owned(),
+            active: true,
+            disabled: false,
+            created: Micros::new(1),
+            changed: Micros::new(1),
+        };
+        change.put_scim_user(&person, &[]).await.unwrap();
+        ids.push(json!({ "value": id }));
+    }
+    change.commit_unaudited().await.unwrap();
+    let path = "/scim/v2/Groups";
+    for (method, path, body, seats) in [
+        ("POST", path.to_owned(), json!({ "displayName": "staff", "members": ids }), PEOPLE),
+        ("PUT", path.to_owned(), json!({ "displayName": "staff" }), 0),
+    ] {
+        let path = match method {
+            "PUT" => {
+                let groups = store.scim_groups("corp", &[], 0, 1).await.unwrap();
+                format!("{path}/{}", groups[0].id)
+            }
+            _ => path,
+        };
+        statements.take();
+        gateway.send(method, &path, &body, &token).await;
+        let told = statements.take();
+        assert!(told.len() * 10 < PEOPLE, "{method}: {} statements: {told:?}", told.len());
+        let person = store.account("person-7").await.unwrap().unwrap();
+        let role = if seats > 0 { AccountRole::Member } else { AccountRole::Viewer };
+        assert_eq!(person.role, role);
+        let team = store.teams().await.unwrap().remove(0);
+        assert_eq!(team.members as usize, seats);
+    }
+}
+
 #[test]
-fn no_call_waits_for_the_database() {
+fn calls_take_no_statement_and_large_groups_take_few() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let statements = Statements::default();
     let heard = tracing_subscriber::registry().with(statements.clone());
@@ -202,8 +288,10 @@ fn no_call_waits_for_the_database() {
     // Each in its own runtime, so that its background work ends with it and is not counted
     // with the next gateway.
     let runtime = || tokio::runtime::Runtime::new().unwrap();
-    std::fs::create_dir_all(&folder).unwrap();
+    let groups = folder.join("groups");
+    std::fs::create_dir_all(&groups).unwrap();
     runtime().block_on(no_call_waits_for("", &statements, &folder));
+    runtime().block_on(a_large_group_takes_few(&statements, &groups));
     #[cfg(feature = "node-tests")]
     {
         let server = std::env::var("PORTUNUS_TEST_POSTGRES").expect("a PostgreSQL to test with");

@@ -124,6 +124,11 @@ const ALL: &str = concat!(
     account_columns!(),
     " FROM accounts a WHERE a.kind = 'person' ORDER BY a.created, a.id"
 );
+const OWNERS: &str = concat!(
+    "SELECT ",
+    account_columns!(),
+    " FROM accounts a WHERE a.kind = 'person' AND a.role = 'owner' ORDER BY a.created, a.id"
+);
 const COUNT: &str = "SELECT COUNT(*) FROM accounts WHERE kind = 'person'";
 const RENAME: &str = "UPDATE accounts SET username = $2, email = $3, changed = $4 WHERE id = $1";
 const DROP_LOGINS: &str = "DELETE FROM logins WHERE account_id = $1";
@@ -142,7 +147,7 @@ const END_AFTER_LOCK: [&str; 3] =
     [DROP_SESSIONS, DROP_DEVICES, "DELETE FROM links WHERE account_id = $1"];
 // An update locks the rows in both databases. PostgreSQL reads a row again after it waited for it,
 // so the answer is that of the moment after the wait.
-const LOCK_OWNERS: &str = "UPDATE accounts SET changed = changed \
+pub(crate) const LOCK_OWNERS: &str = "UPDATE accounts SET changed = changed \
     WHERE kind = 'person' AND role = 'owner' RETURNING id, disabled";
 const SET_ROLE: &str = "UPDATE accounts SET role = $2, changed = $3 WHERE id = $1";
 
@@ -230,6 +235,13 @@ impl Store {
     pub async fn accounts(&self) -> Result<Vec<Account>, StoreError> {
         let rows: Vec<AccountRow> =
             on_reader!(&self.db, pool => sqlx::query_as(ALL).fetch_all(pool).await?);
+        Ok(rows.into_iter().map(Account::try_from).collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the accounts of the owners, the oldest first.
+    pub async fn owner_accounts(&self) -> Result<Vec<Account>, StoreError> {
+        let rows: Vec<AccountRow> =
+            on_reader!(&self.db, pool => sqlx::query_as(OWNERS).fetch_all(pool).await?);
         Ok(rows.into_iter().map(Account::try_from).collect::<Result<_, _>>()?)
     }
 
@@ -332,13 +344,15 @@ impl AuditedChange {
     ) -> Result<PersonChange, StoreError> {
         let outcome;
         in_change!(self, tx => {
-            // Changes of owners run one after the other.
-            let owners: Vec<(String, bool)> =
-                sqlx::query_as(LOCK_OWNERS).fetch_all(&mut *tx).await?;
+            let resigns = role.is_some_and(|role| role != AccountRole::Owner);
+            let mut owners: Vec<(String, bool)> = Vec::new();
+            if resigns || disabled == Some(true) {
+                // Changes that can take an owner run one after the other.
+                owners = sqlx::query_as(LOCK_OWNERS).fetch_all(&mut *tx).await?;
+            }
             let owns = owners.iter().any(|(owner, _)| *owner == id);
             let another = owners.iter().any(|(owner, locked)| *owner != id && !locked);
-            let resigns = role.is_some_and(|role| role != AccountRole::Owner);
-            if owns && !another && (resigns || disabled == Some(true)) {
+            if owns && !another {
                 outcome = PersonChange::LastOwner;
             } else {
                 let mut changed = 0;
@@ -353,5 +367,28 @@ impl AuditedChange {
             }
         });
         Ok(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::AssertSqlSafe;
+
+    /// Each change that can take an owner reads the owners. There can be a hundred thousand people.
+    #[tokio::test]
+    async fn owners_are_found_by_an_index() {
+        let store = Store::open("sqlite::memory:").await.unwrap();
+        let explain = async |text: &str| -> Result<Vec<(i64, i64, i64, String)>, StoreError> {
+            let plan = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {text}"));
+            Ok(on_reader!(&store.db, pool => sqlx::query_as(plan).fetch_all(pool).await?))
+        };
+        for text in [LOCK_OWNERS, OWNERS] {
+            let steps = explain(text).await.unwrap();
+            assert!(
+                steps.iter().any(|(.., step)| step.contains("accounts_of_owners")),
+                "{steps:?}"
+            );
+        }
     }
 }

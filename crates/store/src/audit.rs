@@ -75,6 +75,11 @@ pub struct AuditFilter {
 const STREAM_POSITION: &str = "audit_stream";
 const MOVE_STREAM: &str = "UPDATE settings SET value = $3 WHERE name = $1 AND value = $2";
 
+/// Lines of one statement.
+pub(crate) const MAX_LINES: usize = 100;
+pub(crate) const ADD_LINES: &str =
+    "INSERT INTO audits (at, actor, key_id, action, subject, detail, address, agent) ";
+
 /// Writes a line, for either driver.
 macro_rules! insert_line {
     ($line:expr, $tx:ident) => {{
@@ -92,7 +97,6 @@ macro_rules! insert_line {
             .await?;
     }};
 }
-pub(crate) use insert_line;
 
 impl Store {
     /// Records an event that changes nothing in the store, such as a check. A change commits its

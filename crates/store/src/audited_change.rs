@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, Transaction};
+use sqlx::{PgConnection, Postgres, QueryBuilder, Sqlite, SqliteConnection, Transaction};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::audit::{AuditLine, insert_line};
-use crate::db::Db;
+use crate::audit::{ADD_LINES, AuditLine, MAX_LINES};
+use crate::db::{Db, clean};
 use crate::sqlite_database::SqliteDatabase;
 use crate::{Store, StoreError};
 
@@ -132,8 +132,17 @@ impl AuditedChange {
             let why = "a change needs a line in the audit log";
             return Err(StoreError::Other(why.to_owned()));
         }
-        for line in lines {
-            in_change!(self, tx => insert_line!(line, tx));
+        for lines in lines.chunks(MAX_LINES) {
+            in_change!(self, tx: Kind => {
+                let mut query = QueryBuilder::<Kind>::new(ADD_LINES);
+                query.push_values(lines, |mut row, line| {
+                    row.push_bind(line.at.get()).push_bind(clean(line.actor));
+                    row.push_bind(line.key_id.map(clean)).push_bind(clean(line.action));
+                    row.push_bind(clean(line.subject)).push_bind(clean(line.detail));
+                    row.push_bind(line.address.map(clean)).push_bind(line.agent.map(clean));
+                });
+                query.build().execute(&mut *tx).await?;
+            });
         }
         self.commit_unaudited().await
     }

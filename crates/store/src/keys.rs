@@ -5,6 +5,7 @@
 
 use canon::{Micros, Money};
 use ledger::BudgetPeriod;
+use sqlx::QueryBuilder;
 
 use crate::audited_change::in_change;
 use crate::db::{clean, from_json, on_reader, to_json, unknown_word};
@@ -12,6 +13,9 @@ use crate::row::row;
 use crate::{
     AuditedChange, BudgetTerms, KeyBounds, KeyGrants, KeyScope, RateLimits, Store, StoreError,
 };
+
+/// Ids of one statement.
+const MAX_IDS: usize = 500;
 
 /// The life of an admin key whose maker names none.
 const ADMIN_KEY_LIFE: Micros = Micros::from_days(30);
@@ -189,6 +193,8 @@ const ADD: &str = concat!(
 const GET: &str = concat!(key_selection!(), " WHERE id = $1");
 const ALL: &str = concat!(key_selection!(), " ORDER BY created, id");
 const OF: &str = concat!(key_selection!(), " WHERE account_id = $1 ORDER BY created, id");
+const SIGNED_IN: &str =
+    concat!(key_selection!(), " WHERE surface IS NOT NULL AND revoked IS NULL AND made_by IN (");
 const MADE_BY: &str = concat!(key_selection!(), " WHERE made_by = $1 ORDER BY created, id");
 const CHANGED_SINCE: &str = concat!(key_selection!(), " WHERE changed >= $1 ORDER BY changed, id");
 const REVOKE: &str = concat!(
@@ -240,6 +246,27 @@ impl Store {
         records(on_reader!(&self.db, pool => {
             sqlx::query_as(MADE_BY).bind(clean(account_id)).fetch_all(pool).await?
         }))
+    }
+
+    /// Returns the keys for which these people signed in and that are not revoked, the oldest first.
+    pub async fn keys_signed_in_by(
+        &self,
+        account_ids: &[&str],
+    ) -> Result<Vec<KeyRecord>, StoreError> {
+        let mut keys = Vec::new();
+        for ids in account_ids.chunks(MAX_IDS) {
+            let found = records(on_reader!(&self.db, pool: Kind => {
+                let mut query = QueryBuilder::<Kind>::new(SIGNED_IN);
+                let mut list = query.separated(", ");
+                for id in ids {
+                    list.push_bind(clean(id));
+                }
+                query.push(") ORDER BY created, id");
+                query.build_query_as().fetch_all(pool).await?
+            }))?;
+            keys.extend(found);
+        }
+        Ok(keys)
     }
 
     /// Returns the keys that were created or edited at that time or later, in the order of their

@@ -15,6 +15,7 @@ mod audit;
 mod audited_change;
 mod backup;
 mod block_decoding;
+mod bulk_roles;
 mod cache_copies;
 mod cached_contents;
 mod call_audit;

@@ -49,6 +49,7 @@ macro_rules! embedded {
             (40, "acme", include_str!(concat!($folder, "0040_acme.sql"))),
             (41, "scim", include_str!(concat!($folder, "0041_scim.sql"))),
             (42, "scim state", include_str!(concat!($folder, "0042_scim_state.sql"))),
+            (43, "owner index", include_str!(concat!($folder, "0043_owner_index.sql"))),
         ]
     };
 }

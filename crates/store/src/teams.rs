@@ -192,7 +192,8 @@ const MEMBERS: &str = concat!(
 );
 const MAKERS: &str = "SELECT DISTINCT a.id, a.username FROM keys k \
     JOIN accounts a ON a.id = k.made_by WHERE k.account_id = $1";
-const LOCK: &str = "UPDATE accounts SET changed = changed WHERE id = $1 AND kind = 'team'";
+pub(crate) const LOCK: &str =
+    "UPDATE accounts SET changed = changed WHERE id = $1 AND kind = 'team'";
 const SEAT: &str = "SELECT role FROM members WHERE team_id = $1 AND account_id = $2";
 // A locked account cannot manage a team.
 const OTHER_MANAGERS: &str = "SELECT COUNT(*) FROM members m JOIN accounts a ON a.id = m.account_id \

@@ -9,7 +9,7 @@ use super::problem::{ScimErrorKind, ScimProblem};
 use super::tokens::ScimClient;
 use super::users::{later_than, note};
 use crate::account_admin::AccountAdmin;
-use crate::identity_groups::{GroupEffects, GroupPlan};
+use crate::identity_groups::{GroupEffects, GroupPlan, GroupStanding};
 
 /// A change of a group: the state before and after it.
 struct GroupTransition<'a> {
@@ -77,9 +77,7 @@ impl AccountAdmin {
         let mut effects = GroupEffects::default();
         let detail = format!("{}, {} members", draft.display_name, added.len());
         effects.notes.push(note("scim.create_group", &group.id, &detail));
-        for plan in &plans {
-            self.write_groups(&mut change, &client.provider, plan, &mut effects).await?;
-        }
+        self.write_groups(&mut change, &client.provider, &plans, &mut effects).await?;
         self.commit_effects(change, &client.actor(), effects).await?;
         Ok(group)
     }
@@ -129,9 +127,7 @@ impl AccountAdmin {
             removed.len()
         );
         effects.notes.push(note("scim.change_group", id, &detail));
-        for plan in &plans {
-            self.write_groups(&mut change, &client.provider, plan, &mut effects).await?;
-        }
+        self.write_groups(&mut change, &client.provider, &plans, &mut effects).await?;
         self.commit_effects(change, &client.actor(), effects).await?;
         Ok(changed)
     }
@@ -154,9 +150,7 @@ impl AccountAdmin {
         change.drop_scim_group(id).await?;
         let mut effects = GroupEffects::default();
         effects.notes.push(note("scim.delete_group", id, &before.display_name));
-        for plan in &plans {
-            self.write_groups(&mut change, &client.provider, plan, &mut effects).await?;
-        }
+        self.write_groups(&mut change, &client.provider, &plans, &mut effects).await?;
         Ok(self.commit_effects(change, &client.actor(), effects).await?)
     }
 
@@ -168,9 +162,7 @@ impl AccountAdmin {
         plans: &[GroupPlan],
     ) -> Result<(), ScimProblem> {
         let mut effects = GroupEffects::default();
-        for plan in plans {
-            self.write_groups(&mut change, &client.provider, plan, &mut effects).await?;
-        }
+        self.write_groups(&mut change, &client.provider, plans, &mut effects).await?;
         if effects.notes.is_empty() {
             return Ok(());
         }
@@ -237,7 +229,7 @@ impl AccountAdmin {
         affected.extend(members_after.intersection(named).cloned());
         let affected: Vec<String> = affected.into_iter().collect();
         let mapped = self.mapped_teams(&client.provider, mapping).await?;
-        let mut plans = Vec::with_capacity(affected.len());
+        let mut standings = Vec::with_capacity(affected.len());
         for standing in self.store.scim_standings(&affected).await? {
             let ScimStanding { account, groups: known, seats } = standing;
             let mut groups = Vec::new();
@@ -248,8 +240,8 @@ impl AccountAdmin {
             if members_after.contains(&account.id) {
                 groups.extend_from_slice(&names_after);
             }
-            plans.push(self.plan_groups(&mapped, &groups, account, &seats).await?);
+            standings.push(GroupStanding { account, groups, seats });
         }
-        Ok(plans)
+        Ok(self.plan_groups(&mapped, standings).await?)
     }
 }

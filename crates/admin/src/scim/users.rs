@@ -12,7 +12,7 @@ use super::problem::{ScimErrorKind, ScimProblem};
 use super::tokens::ScimClient;
 use crate::account_admin::AccountAdmin;
 use crate::error::AdminError;
-use crate::identity_groups::GroupEffects;
+use crate::identity_groups::{GroupEffects, GroupStanding};
 use crate::rights::is_gateway_admin;
 
 impl AccountAdmin {
@@ -147,19 +147,19 @@ impl AccountAdmin {
         let mut effects = GroupEffects::default();
         let lock = self.lock_change(&account, None, false).await?;
         // Its rights may come from groups that a sign-in named.
-        let plan = match &client.provider.groups {
+        let plans = match &client.provider.groups {
             Some(mapping) => {
                 let mapped = self.mapped_teams(&client.provider, mapping).await?;
                 let standing = self.store.scim_standings(&[id.to_owned()]).await?.pop();
                 let seats = standing.map(|standing| standing.seats).unwrap_or_default();
-                Some(self.plan_groups(&mapped, &[], account.clone(), &seats).await?)
+                let standing =
+                    GroupStanding { account: account.clone(), groups: Vec::new(), seats };
+                self.plan_groups(&mapped, vec![standing]).await?
             }
-            None => None,
+            None => Vec::new(),
         };
         self.set_lock(&mut change, &account, lock, &mut effects).await?;
-        if let Some(plan) = &plan {
-            self.write_groups(&mut change, &client.provider, plan, &mut effects).await?;
-        }
+        self.write_groups(&mut change, &client.provider, &plans, &mut effects).await?;
         // The lock of an operator stays when the person comes back.
         let active = user.active && account.disabled;
         change.delete_scim_user(id, active, later_than(user.changed, self.now())).await?;
@@ -203,8 +203,8 @@ impl AccountAdmin {
     /// Returns true if another owner can sign in. The owner of a first start has no way to do so until somebody uses
     /// the set-up token.
     pub(crate) async fn has_other_owner(&self, account_id: &str) -> Result<bool, StoreError> {
-        for other in self.store.accounts().await? {
-            if other.role != AccountRole::Owner || other.disabled || other.id == account_id {
+        for other in self.store.owner_accounts().await? {
+            if other.disabled || other.id == account_id {
                 continue;
             }
             if other.password_hash.is_some()

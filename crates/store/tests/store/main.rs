@@ -12,6 +12,7 @@ mod accounts;
 mod acme;
 mod archive;
 mod attempt_counters;
+mod bulk_roles;
 mod cached_contents;
 mod cancelled;
 mod conversations;

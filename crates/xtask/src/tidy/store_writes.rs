@@ -33,18 +33,20 @@ const CONFIG_WRITES: [&str; 3] = ["configure", "put_setting", "take_setting"];
 const VAULT_WRITES: [&str; 2] = ["sealer", "rekey"];
 
 /// Methods of the store that change accounts, terms, teams, keys and ways to sign in.
-const ACCOUNT_WRITES: [&str; 21] = [
+const ACCOUNT_WRITES: [&str; 23] = [
     "add_account",
     "add_account_with_identity",
     "add_account_with_terms",
     "rename_account",
     "change_person",
+    "change_roles",
     "set_disabled",
     "set_account_limits",
     "set_account_terms",
     "add_team",
     "add_team_with_terms",
     "set_member",
+    "set_members",
     "add_key",
     "revoke_key",
     "rotate_key",
