@@ -1,8 +1,9 @@
 //! TLS of the listener: its certificate, and those that it asks callers for.
 //!
 //! Files are looked at by their paths every few seconds, as the configuration file is (`watch.rs`). New
-//! connections use what was read last. A set of files that cannot be used changes nothing: the certificate
-//! before stays, and [`ListenerTls::trouble`] tells why. A disk may hang while it is looked at, so no lock
+//! connections use what was read last. The certificate with its key is one set of files, and what callers are
+//! checked with is another. A set that cannot be used changes nothing: the one before stays, and
+//! [`ListenerTls::trouble`] tells why. The other set is used all the same. A disk may hang while it is looked at, so no lock
 //! that others wait for is held meanwhile.
 
 use arc_swap::ArcSwap;
@@ -54,29 +55,47 @@ struct ServedTls {
 /// A certificate of the listener with its key.
 type CertifiedPair = (Arc<CertifiedKey>, ListenerCertificate);
 
-/// Contents of the files.
-struct TlsFiles {
-    /// `None` if the certificate is not in a file.
-    pair: Option<CertifiedPair>,
-    callers: Option<Arc<dyn ClientCertVerifier>>,
+/// Files that are used together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileSet {
+    /// The certificate of the listener and its key.
+    Pair,
+    /// Authorities of callers, and lists of revoked certificates.
+    Callers,
 }
 
-/// Versions of the watched files.
+impl FileSet {
+    const ALL: [Self; 2] = [Self::Pair, Self::Callers];
+}
+
+/// Versions of the files of a set.
 #[derive(Debug)]
 struct FileWatch {
+    set: FileSet,
     /// Versions that are used.
-    loaded: Vec<Option<FileVersion>>,
+    loaded: [Option<FileVersion>; 2],
     /// Versions of the last look.
-    seen: Vec<Option<FileVersion>>,
+    seen: [Option<FileVersion>; 2],
 }
 
 /// State of the files, as the last look found them.
 #[derive(Debug, Default)]
 struct FileState {
-    /// Reason why the present files are not used.
-    trouble: Option<String>,
+    /// Reason why the present certificate and key are not used.
+    pair_trouble: Option<String>,
+    /// Reason why the present files about callers are not used.
+    caller_trouble: Option<String>,
     /// Begin of the look that runs.
     look_begun: Option<Instant>,
+}
+
+impl FileState {
+    fn trouble_of(&mut self, set: FileSet) -> &mut Option<String> {
+        match set {
+            FileSet::Pair => &mut self.pair_trouble,
+            FileSet::Callers => &mut self.caller_trouble,
+        }
+    }
 }
 
 /// Notes the end of a look when it is dropped.
@@ -88,11 +107,9 @@ impl Drop for RunningLook<'_> {
     }
 }
 
-/// Result of a look at the files.
+/// Result of a look at a set of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TlsLook {
-    /// Nothing to tell.
-    Same,
     /// Changed files are used from now on.
     Reloaded,
     /// Changed files cannot be used, for a reason that was not told before.
@@ -105,7 +122,7 @@ pub struct ListenerTls {
     callers: Option<CallerCertificates>,
     served: ArcSwap<ServedTls>,
     /// Held during a look at the files, which a disk may delay.
-    watch: Mutex<FileWatch>,
+    watch: Mutex<[FileWatch; 2]>,
     /// Held for moments, and during each exchange of `served`.
     state: Mutex<FileState>,
     acme: Mutex<AcmeState>,
@@ -152,10 +169,18 @@ impl ListenerTls {
         source: CertificateSource,
         callers: Option<CallerCertificates>,
     ) -> Result<Self, FieldError> {
-        let loaded = versions(&source, callers.as_ref());
-        let TlsFiles { pair, callers: verifier } = read_files(&source, callers.as_ref())?;
+        let watch = FileSet::ALL.map(|set| {
+            let loaded = versions(set, &source, callers.as_ref());
+            FileWatch { set, loaded, seen: loaded }
+        });
+        let pair = match &source {
+            CertificateSource::Files { cert, key } => {
+                Some(tls_files::certificate_files(cert, key)?)
+            }
+            CertificateSource::Acme(_) => None,
+        };
+        let verifier = callers.as_ref().map(tls_files::caller_verifier).transpose()?;
         let served = ServedTls::new(pair, verifier)?;
-        let watch = FileWatch { seen: loaded.clone(), loaded };
         Ok(Self {
             source,
             callers,
@@ -192,7 +217,10 @@ impl ListenerTls {
             Some(time) => {
                 Some(format!("their disk has not answered for {} seconds", time.as_secs()))
             }
-            None => state.trouble.clone(),
+            None => match (&state.pair_trouble, &state.caller_trouble) {
+                (Some(pair), Some(callers)) => Some(format!("{pair}; {callers}")),
+                (trouble, None) | (None, trouble) => trouble.clone(),
+            },
         }
     }
 
@@ -211,58 +239,76 @@ impl ListenerTls {
         *self.acme.lock() = state;
     }
 
-    /// Looks at the files, and reads them if they have changed and rest. Files with trouble are read
-    /// again each time, because the trouble may be one of the moment. A second look does nothing while one
-    /// runs.
-    pub fn look(&self, now: Micros) -> TlsLook {
-        let Some(mut watch) = self.watch.try_lock() else { return TlsLook::Same };
+    /// Looks at the files, and reads a set of them if it has changed and rests. A set with trouble is read
+    /// again each time, because the trouble may be one of the moment. Returns what there is to tell. A second
+    /// look does nothing while one runs.
+    pub fn look(&self, now: Micros) -> Vec<TlsLook> {
+        let Some(mut watches) = self.watch.try_lock() else { return Vec::new() };
         self.state.lock().look_begun = Some(Instant::now());
         let _running = RunningLook(&self.state);
-        self.look_with(&mut watch, now)
+        watches.iter_mut().filter_map(|watch| self.look_at_set(watch, now)).collect()
     }
 
-    fn look_with(&self, watch: &mut FileWatch, now: Micros) -> TlsLook {
-        let found = versions(&self.source, self.callers.as_ref());
+    fn look_at_set(&self, watch: &mut FileWatch, now: Micros) -> Option<TlsLook> {
+        let found = versions(watch.set, &self.source, self.callers.as_ref());
         if found != watch.seen {
             watch.seen = found;
-            return TlsLook::Same;
+            return None;
         }
-        if found == watch.loaded && self.state.lock().trouble.is_none() {
-            return TlsLook::Same;
+        if found == watch.loaded && self.state.lock().trouble_of(watch.set).is_none() {
+            return None;
         }
-        let files = read_files(&self.source, self.callers.as_ref());
-        let used = files.map_err(|why| why.to_string()).and_then(|files| self.take(files, now));
+        let used = match watch.set {
+            FileSet::Pair => self.take_pair(now),
+            FileSet::Callers => self.take_callers(),
+        };
+        let mut state = self.state.lock();
+        let trouble = state.trouble_of(watch.set);
         match used {
             Ok(()) => {
+                *trouble = None;
                 watch.loaded = found;
-                TlsLook::Reloaded
+                Some(TlsLook::Reloaded)
             }
             Err(why) => {
-                let known = self.state.lock().trouble.replace(why.clone());
-                if known.as_ref() == Some(&why) { TlsLook::Same } else { TlsLook::Refused(why) }
+                let known = trouble.replace(why.clone());
+                (known.as_ref() != Some(&why)).then_some(TlsLook::Refused(why))
             }
         }
     }
 
-    /// Uses the contents of files. Returns why it does not.
-    fn take(&self, files: TlsFiles, now: Micros) -> Result<(), String> {
-        let mut state = self.state.lock();
-        let last = self.served.load_full();
-        let TlsFiles { pair, callers } = files;
-        let refused = match (&pair, &last.certificate) {
-            (Some((_, new)), Some(last)) => new.worse_than(last, now),
-            (_, None) | (None, _) => None,
+    /// Uses the certificate and key in the files. Returns why it does not.
+    fn take_pair(&self, now: Micros) -> Result<(), String> {
+        let (cert, key) = match &self.source {
+            CertificateSource::Files { cert, key } => (cert, key),
+            CertificateSource::Acme(_) => return Ok(()),
         };
-        let pair = if refused.is_some() { None } else { pair };
-        // Authorities of callers are used in any case. Without them all would stay as it is.
-        if refused.is_none() || self.callers.is_some() {
-            let served = ServedTls::new(pair.or_else(|| last.pair()), callers);
-            self.served.store(Arc::new(served.map_err(|why| why.to_string())?));
+        let pair = tls_files::certificate_files(cert, key).map_err(|why| why.to_string())?;
+        let _state = self.state.lock();
+        let last = self.served.load_full();
+        match last.certificate.as_ref().and_then(|last| pair.1.worse_than(last, now)) {
+            Some(why) => Err(why),
+            None => self.serve(Some(pair), last.callers.clone()),
         }
-        if let Some(why) = refused {
-            return Err(why);
-        }
-        state.trouble = None;
+    }
+
+    /// Checks callers with what is in the files. Returns why it does not.
+    fn take_callers(&self) -> Result<(), String> {
+        let Some(callers) = &self.callers else { return Ok(()) };
+        let verifier = tls_files::caller_verifier(callers).map_err(|why| why.to_string())?;
+        let _state = self.state.lock();
+        let pair = self.served.load().pair();
+        self.serve(pair, Some(verifier))
+    }
+
+    /// Uses these parts for new connections. The caller holds `state`.
+    fn serve(
+        &self,
+        pair: Option<CertifiedPair>,
+        callers: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<(), String> {
+        let served = ServedTls::new(pair, callers).map_err(|why| why.to_string())?;
+        self.served.store(Arc::new(served));
         Ok(())
     }
 
@@ -305,7 +351,7 @@ impl ListenerTls {
         };
         // The certificate was served before, so that it can be served again.
         if self.install(key, certificate).is_ok() {
-            self.state.lock().trouble = trouble;
+            self.state.lock().pair_trouble = trouble;
         }
     }
 }
@@ -359,31 +405,20 @@ fn check_callers(
     }
 }
 
-/// Returns the versions of all files.
+/// Returns the versions of the files of a set.
 fn versions(
+    set: FileSet,
     source: &CertificateSource,
     callers: Option<&CallerCertificates>,
-) -> Vec<Option<FileVersion>> {
-    let own: [Option<&Path>; 2] = match source {
-        CertificateSource::Files { cert, key } => [Some(cert), Some(key)],
-        CertificateSource::Acme(_) => [None, None],
+) -> [Option<FileVersion>; 2] {
+    let paths: [Option<&Path>; 2] = match (set, source) {
+        (FileSet::Pair, CertificateSource::Files { cert, key }) => [Some(cert), Some(key)],
+        (FileSet::Pair, CertificateSource::Acme(_)) => [None, None],
+        (FileSet::Callers, _) => {
+            [callers.map(|one| one.ca.as_path()), callers.and_then(|one| one.crl.as_deref())]
+        }
     };
-    let of_callers = callers.map(|one| one.ca.as_path());
-    let revoked = callers.and_then(|one| one.crl.as_deref());
-    let all = own.into_iter().chain([of_callers, revoked]);
-    all.map(|path| path.and_then(FileVersion::of)).collect()
-}
-
-/// Reads all files.
-fn read_files(
-    source: &CertificateSource,
-    callers: Option<&CallerCertificates>,
-) -> Result<TlsFiles, FieldError> {
-    let pair = match source {
-        CertificateSource::Files { cert, key } => Some(tls_files::certificate_files(cert, key)?),
-        CertificateSource::Acme(_) => None,
-    };
-    Ok(TlsFiles { pair, callers: callers.map(tls_files::caller_verifier).transpose()? })
+    paths.map(|path| path.and_then(FileVersion::of))
 }
 
 #[cfg(test)]

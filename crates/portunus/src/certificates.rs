@@ -46,7 +46,9 @@ impl App {
         // One thread at most waits for a disk that hangs.
         if !tls.is_looking() {
             let files = Arc::clone(tls);
-            let looking = tokio::task::spawn_blocking(move || log_look(&files.look(now)));
+            let looking = tokio::task::spawn_blocking(move || {
+                files.look(now).iter().for_each(log_look);
+            });
             match tokio::time::timeout(LOOK_TIMEOUT, looking).await {
                 Ok(Ok(())) => {}
                 Ok(Err(e)) => tracing::error!("the certificate files could not be looked at: {e}"),
@@ -67,7 +69,6 @@ impl App {
 
 fn log_look(look: &TlsLook) {
     match look {
-        TlsLook::Same => {}
         TlsLook::Reloaded => tracing::info!("the changed certificate files are used from now on"),
         TlsLook::Refused(why) => {
             tracing::error!("the changed certificate files are not used: {why}");

@@ -65,7 +65,7 @@ fn pair() -> (String, String) {
 
 /// Looks often enough for a change to be used.
 fn looks(tls: &ListenerTls) -> Vec<TlsLook> {
-    (0..4).map(|_| tls.look(now())).filter(|look| *look != TlsLook::Same).collect()
+    (0..4).flat_map(|_| tls.look(now())).collect()
 }
 
 fn served(tls: &ListenerTls) -> Vec<u8> {
@@ -84,7 +84,7 @@ fn changed_files_are_used_once_they_rest() {
     let tls = folder.load(folder.tls());
     assert_eq!((served(&tls), looks(&tls)), (der(&first), vec![]));
     let second = folder.write_pair(".");
-    assert_eq!(tls.look(now()), TlsLook::Same, "they may still be written");
+    assert_eq!(tls.look(now()), [], "they may still be written");
     assert_eq!(looks(&tls), [TlsLook::Reloaded]);
     assert_eq!(served(&tls), der(&second));
     assert!(tls.certificate().unwrap().validity.is_some());
@@ -299,6 +299,43 @@ fn callers_need_a_certificate_where_it_is_required() {
 }
 
 #[test]
+fn a_broken_pair_does_not_keep_a_new_list_from_being_used() {
+    let folder = TestFolder::new();
+    let own = folder.write_pair(".");
+    let ours = Authority::new();
+    let (first, second) = (ours.issue(1), ours.issue(2));
+    let client_ca = Some(folder.write("ca.pem", &ours.pem));
+    let client_crl = Some(folder.write("crl.pem", ours.revoke(1)));
+    let tls = folder.load(RawTls { client_ca, client_crl, ..folder.tls() });
+    let key = fs::read(folder.path("key.pem")).unwrap();
+    folder.write("key.pem", "");
+    assert!(matches!(looks(&tls).as_slice(), [TlsLook::Refused(why)] if why.contains("tls.key")));
+    folder.write("crl.pem", ours.revoke(2));
+    assert_eq!(looks(&tls), [TlsLook::Reloaded], "told once, although the key is still broken");
+    assert!(shakes_hands(&tls, &own, Some(&first)));
+    assert!(!shakes_hands(&tls, &own, Some(&second)));
+    assert!(tls.trouble().unwrap().contains("tls.key"));
+
+    // The other way round.
+    folder.write("crl.pem", "");
+    assert!(
+        matches!(looks(&tls).as_slice(), [TlsLook::Refused(why)] if why.contains("client_crl"))
+    );
+    let both = tls.trouble().unwrap();
+    assert!(both.contains("tls.key") && both.contains("client_crl"), "{both}");
+    let renewed = folder.write_pair(".");
+    assert_eq!(looks(&tls), [TlsLook::Reloaded]);
+    assert_eq!(served(&tls), der(&renewed));
+    assert!(!shakes_hands(&tls, &renewed, Some(&second)), "the list before stays in use");
+    assert!(tls.trouble().unwrap().contains("client_crl"));
+    folder.write("crl.pem", ours.revoke(1));
+    folder.write("cert.pem", &own);
+    folder.write("key.pem", key);
+    assert_eq!(looks(&tls), [TlsLook::Reloaded, TlsLook::Reloaded]);
+    assert_eq!((served(&tls), tls.trouble()), (der(&own), None));
+}
+
+#[test]
 fn revoked_certificates_of_callers_are_refused() {
     let folder = TestFolder::new();
     let own = folder.write_pair(".");
@@ -427,7 +464,7 @@ fn a_look_that_hangs_delays_nobody_and_is_a_trouble() {
     let _watch = tls.watch.lock();
     tls.state.lock().look_begun = Some(Instant::now());
     assert_eq!((tls.trouble(), tls.is_looking()), (None, true));
-    assert_eq!(tls.look(now()), TlsLook::Same, "a second one does not wait");
+    assert_eq!(tls.look(now()), [], "a second one does not wait");
     let (key, certificate) = tls.served.load().pair().unwrap();
     tls.install(key, certificate).unwrap();
     tls.state.lock().look_begun = Instant::now().checked_sub(MAX_LOOK_TIME * 2);
