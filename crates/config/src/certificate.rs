@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 
 /// Tags of DER (<https://www.itu.int/rec/T-REC-X.690>): a sequence, two kinds of time, and the version
 /// of a certificate.
-const SEQUENCE: u8 = 0x30;
+pub(crate) const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const VERSION: u8 = 0xa0;
@@ -87,7 +87,8 @@ fn validity(certificate: &[u8]) -> Option<CertificateValidity> {
     Some(CertificateValidity { begins, ends: time(tag, ends)? })
 }
 
-fn time(tag: u8, text: &[u8]) -> Option<Micros> {
+/// Reads a time of DER.
+pub(crate) fn time(tag: u8, text: &[u8]) -> Option<Micros> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     let (year, rest) = match tag {
         UTC_TIME => {
@@ -104,7 +105,7 @@ fn time(tag: u8, text: &[u8]) -> Option<Micros> {
 }
 
 /// Splits the first element off: its tag, its content and the rest.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(crate) fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (first, mut rest) = rest.split_first()?;
     let length = match first {

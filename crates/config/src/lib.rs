@@ -33,6 +33,7 @@ mod overrides;
 mod providers;
 mod raw;
 mod retention;
+mod revocation_lists;
 mod routes;
 mod schema;
 mod secret;

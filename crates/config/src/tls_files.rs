@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crate::certificate::{CertificateValidity, ListenerCertificate};
 use crate::error::FieldError;
+use crate::revocation_lists::current_lists;
 
 /// Largest file. Chains have a few KiB, and lists of revoked certificates up to some hundred.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -215,7 +216,11 @@ pub(crate) fn caller_verifier(
     if roots.is_empty() {
         return Err(wrong(CA, ca, &"it holds no certificate in PEM"));
     }
-    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let roots = Arc::new(roots);
+    let provider = provider();
+    let algorithms = provider.signature_verification_algorithms;
+    let mut builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
     if let Some(path) = crl {
         let lists: Vec<CertificateRevocationListDer<'static>> =
             CertificateRevocationListDer::pem_slice_iter(&read(CRL, path)?)
@@ -224,11 +229,14 @@ pub(crate) fn caller_verifier(
         if lists.is_empty() {
             return Err(wrong(CRL, path, &"it holds no list of revoked certificates in PEM"));
         }
+        let lists = current_lists(&lists, &roots, &algorithms);
+        let lists = lists.map_err(|why| wrong(CRL, path, &why))?;
         // An authority without a list in the file revokes nothing.
         builder = builder.with_crls(lists).allow_unknown_revocation_status();
     }
     if !is_required {
         builder = builder.allow_unauthenticated();
     }
-    builder.build().map_err(|e| wrong(if crl.is_some() { CRL } else { CA }, ca, &e))
+    let (field, path) = crl.as_ref().map_or((CA, ca), |crl| (CRL, crl));
+    builder.build().map_err(|e| wrong(field, path, &e))
 }

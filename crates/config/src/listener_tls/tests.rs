@@ -187,7 +187,11 @@ impl Authority {
 
     /// Returns a list in which one certificate is revoked.
     fn revoke(&self, serial: u64) -> String {
-        let now = rcgen::date_time_ymd(2026, 1, 1);
+        self.revoke_on(1, serial)
+    }
+
+    fn revoke_on(&self, day: u8, serial: u64) -> String {
+        let now = rcgen::date_time_ymd(2026, 1, day);
         let revoked = rcgen::RevokedCertParams {
             serial_number: serial.into(),
             revocation_time: now,
@@ -511,4 +515,38 @@ fn callers_of_a_revoked_issuer_are_refused() {
     folder.write("crl.pem", root.revoke(77));
     assert_eq!(looks(&tls), [TlsLook::Reloaded]);
     assert!(!shakes_hands(&tls, &own, Some(&caller)));
+}
+
+#[test]
+fn of_two_lists_of_an_issuer_the_later_one_counts() {
+    let folder = TestFolder::new();
+    let own = folder.write_pair(".");
+    let ours = Authority::new();
+    let (first, second) = (ours.issue(1), ours.issue(2));
+    let client_ca = Some(folder.write("ca.pem", &ours.pem));
+    let (old, new) = (ours.revoke_on(1, 1), ours.revoke_on(2, 2));
+    for lists in [format!("{old}{new}"), format!("{new}{old}")] {
+        let client_crl = Some(folder.write("crl.pem", lists));
+        let client_ca = client_ca.clone();
+        let tls = folder.load(RawTls { client_ca, client_crl, ..folder.tls() });
+        assert!(shakes_hands(&tls, &own, Some(&first)));
+        assert!(!shakes_hands(&tls, &own, Some(&second)));
+    }
+}
+
+#[test]
+fn a_list_of_another_key_leaves_the_one_before_in_use() {
+    let folder = TestFolder::new();
+    let own = folder.write_pair(".");
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let (first, second) = (ours.issue(1), ours.issue(2));
+    let client_ca = Some(folder.write("ca.pem", &ours.pem));
+    let client_crl = Some(folder.write("crl.pem", ours.revoke(1)));
+    let tls = folder.load(RawTls { client_ca, client_crl, ..folder.tls() });
+    folder.write("crl.pem", theirs.revoke(2));
+    assert!(
+        matches!(looks(&tls).as_slice(), [TlsLook::Refused(why)] if why.contains("another key"))
+    );
+    assert!(!shakes_hands(&tls, &own, Some(&first)));
+    assert!(shakes_hands(&tls, &own, Some(&second)), "callers are not locked out");
 }
