@@ -193,10 +193,10 @@ impl AcmeNode {
             Some(found) => self.serve(tls, settings, found, found.id == id),
             None => None,
         };
-        let due = row
-            .issued
-            .as_ref()
-            .map_or(Micros::ZERO, |issued| schedule::renewal_time(issued.begins, issued.ends));
+        let issued = row.issued.as_ref();
+        let issued = issued.map(|one| CertificateValidity { begins: one.begins, ends: one.ends });
+        let in_use = tls.certificate().and_then(|one| one.validity);
+        let due = schedule::due_time(issued, in_use, app.clock.now());
         let next = due.max(row.next_attempt);
         let is_unusable = unusable.is_some() && tls.certificate().is_none();
         if unusable.is_none() {
@@ -283,8 +283,8 @@ impl AcmeNode {
         let names = settings.domains.join(", ");
         tracing::info!("a certificate for {names} is ordered from {}", settings.directory);
         let holder = self.holder.clone();
-        let now = app.clock.now();
-        let ordering = AssertUnwindSafe(order::place(store, settings, now)).catch_unwind();
+        let clock = app.clock.as_ref();
+        let ordering = AssertUnwindSafe(order::place(store, settings, clock)).catch_unwind();
         let ordering = tokio::time::timeout(ORDER_TIMEOUT, ordering);
         let ended = tokio::select! {
             ended = ordering => ended,

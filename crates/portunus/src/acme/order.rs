@@ -1,17 +1,20 @@
 //! One order of a certificate, from the account to the chain.
 
 use canon::Micros;
-use config::{AcmeChallenge, AcmeSettings};
+use config::{AcmeChallenge, AcmeSettings, CertificateValidity};
 use instant_acme::{
     Account, AccountCredentials, AuthorizationStatus, ChallengeType, Error, ExternalAccountKey,
     Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
 };
+use jiff::Timestamp;
+use ledger::Clock;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use std::time::Duration;
 use store::{AcmeAccount, ChallengeAnswer, IssuedCertificate, Store, StoreError};
 
 use super::authority::AuthorityClient;
 use super::challenges::is_token;
+use super::schedule::begins_later;
 
 /// Time that an authority may take to check the names, and to issue.
 const STEP_TIMEOUT: Duration = Duration::from_secs(120);
@@ -87,10 +90,10 @@ fn told(problem: &Problem) -> String {
 pub(super) async fn place(
     store: &Store,
     settings: &AcmeSettings,
-    now: Micros,
+    clock: &dyn Clock,
 ) -> Result<IssuedCertificate, CertificateOrderError> {
     let mut answers = Vec::new();
-    let placed = place_with(store, settings, now, &mut answers).await;
+    let placed = place_with(store, settings, clock, &mut answers).await;
     for ChallengeAnswer { kind, name, .. } in answers {
         if let Err(e) = store.drop_challenge(kind, &name).await {
             tracing::warn!("the answer to a challenge cannot be removed: {e}");
@@ -105,7 +108,7 @@ pub(super) async fn place(
 async fn place_with(
     store: &Store,
     settings: &AcmeSettings,
-    now: Micros,
+    clock: &dyn Clock,
     answers: &mut Vec<ChallengeAnswer>,
 ) -> Result<IssuedCertificate, CertificateOrderError> {
     let account = open_account(store, settings).await?;
@@ -132,11 +135,22 @@ async fn place_with(
     let (_, validity) = config::certified_key(&chain, &key, &settings.domains).map_err(|why| {
         CertificateOrderError::other(format!("the authority issued a wrong one: {why}"))
     })?;
-    // It would take the place of a good one, and would be ordered again and again.
+    check_validity(validity, clock.now())?;
+    Ok(IssuedCertificate { chain, key, begins: validity.begins, ends: validity.ends })
+}
+
+/// Refuses a certificate that is not valid. One that has expired would be ordered again and again, and one of the
+/// future would keep others from being ordered until then.
+fn check_validity(validity: CertificateValidity, now: Micros) -> Result<(), CertificateOrderError> {
     if validity.ends <= now {
         return Err(CertificateOrderError::other("the authority issued one that has expired"));
     }
-    Ok(IssuedCertificate { chain, key, begins: validity.begins, ends: validity.ends })
+    if begins_later(validity, now) {
+        let begins = Timestamp::from_microsecond(validity.begins.get()).unwrap_or_default();
+        let why = format!("the authority issued one that is not valid before {begins}");
+        return Err(CertificateOrderError::other(why));
+    }
+    Ok(())
 }
 
 /// Opens the account of the store, or creates one.
@@ -272,5 +286,19 @@ mod tests {
         let sealing = StoreError::Sealing("another key".to_owned());
         assert!(CertificateOrderError::from(sealing).is_local);
         assert!(!CertificateOrderError::from(Error::Str("no answer")).is_local);
+    }
+
+    #[test]
+    fn an_issued_certificate_that_is_not_valid_is_a_failure() {
+        let day = Micros::from_days;
+        let checked = |begins, ends| {
+            let validity = CertificateValidity { begins, ends };
+            check_validity(validity, day(100)).map_err(|failure| failure.reason)
+        };
+        assert_eq!(checked(day(99), day(190)), Ok(()));
+        assert_eq!(checked(day(100) + Micros::from_secs(60), day(190)), Ok(()));
+        assert!(checked(day(10), day(100)).unwrap_err().contains("expired"));
+        let why = checked(day(101), day(190)).unwrap_err();
+        assert!(why.contains("not valid before 1970-04-12T00:00:00Z"), "{why}");
     }
 }

@@ -18,6 +18,8 @@ const MIN_ORDER_PAUSE: Micros = Micros::from_secs(600);
 const ORDER_PAUSE_PART: i64 = 10;
 /// Largest random part of a delay, as a divisor.
 const JITTER_PART: i64 = 10;
+/// Accepted difference between the clock of the authority and that of this node.
+const MAX_CLOCK_SKEW: Micros = Micros::from_secs(300);
 /// Parts per million.
 const MILLION: i64 = 1_000_000;
 
@@ -47,11 +49,31 @@ impl OrderFailure {
 
 /// Returns the time at which a certificate is renewed: after two thirds of its validity, as Let's Encrypt
 /// advises (<https://letsencrypt.org/docs/integration-guide/#when-to-renew>).
-pub(super) fn renewal_time(begins: Micros, ends: Micros) -> Micros {
+fn renewal_time(begins: Micros, ends: Micros) -> Micros {
     let (begins, ends) = (i128::from(begins.get()), i128::from(ends.get()));
     let renewal = begins + (ends - begins).max(0) * 2 / 3;
     // A time between two others fits.
     Micros::new(i64::try_from(renewal).unwrap_or(i64::MAX))
+}
+
+/// Returns true if a certificate is valid later than a difference of clocks explains.
+pub(super) fn begins_later(validity: CertificateValidity, now: Micros) -> bool {
+    validity.begins > now + MAX_CLOCK_SKEW
+}
+
+/// Returns the time at which a certificate is due, from the one that is served. Before the first one it is due
+/// always, and so it is if only one is there that is not valid yet.
+pub(super) fn due_time(
+    issued: Option<CertificateValidity>,
+    served: Option<CertificateValidity>,
+    now: Micros,
+) -> Micros {
+    match served.filter(|_| issued.is_some()).or(issued) {
+        Some(validity) if !begins_later(validity, now) => {
+            renewal_time(validity.begins, validity.ends)
+        }
+        Some(_) | None => Micros::ZERO,
+    }
 }
 
 /// Returns the time after an issued certificate in which none is ordered, even if the certificate is due: its
@@ -118,6 +140,28 @@ mod tests {
         assert_eq!(pause(0, 90 * 86_400), 9 * 86_400);
         assert_eq!(pause(0, 60), 600);
         assert_eq!(pause(60, 0), 600, "it ends before it begins");
+    }
+
+    #[test]
+    fn the_served_certificate_decides_when_one_is_due() {
+        let of = |begins, ends| {
+            let (begins, ends) = (Micros::from_days(begins), Micros::from_days(ends));
+            Some(CertificateValidity { begins, ends })
+        };
+        let due = |issued, served| due_time(issued, served, Micros::from_days(100));
+        assert_eq!(due(None, None), Micros::ZERO);
+        assert_eq!(due(None, of(90, 180)), Micros::ZERO, "it is of earlier domains");
+        assert_eq!(due(of(90, 180), of(90, 180)), Micros::from_days(150));
+        // The one in the database is not valid yet, so the one before is served.
+        assert_eq!(due(of(200, 290), of(30, 120)), Micros::from_days(90));
+        assert_eq!(due(of(200, 290), of(200, 290)), Micros::ZERO, "none is valid");
+        // It is in the database, and this node cannot open it.
+        assert_eq!(due(of(90, 180), None), Micros::from_days(150));
+        let soon = CertificateValidity {
+            begins: Micros::from_days(100) + MAX_CLOCK_SKEW,
+            ends: Micros::from_days(190),
+        };
+        assert!(due(Some(soon), Some(soon)) > Micros::from_days(150), "clocks differ a little");
     }
 
     #[test]
