@@ -30,6 +30,7 @@ mod page_error;
 mod pages;
 mod passkey;
 mod password;
+mod provider_errors;
 mod redirect;
 mod refusal;
 mod routes;

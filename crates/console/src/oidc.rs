@@ -32,6 +32,7 @@ use crate::host::{HostError, HostFuture};
 use crate::layout::{Layout, ok_page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
 use crate::page_error::PageError;
+use crate::provider_errors::{log_discovery_error, log_provider_error, shown_error};
 use crate::state::ConsoleState;
 use crate::{IdentityProvider, urls};
 use admin::{IdentityClaims, random};
@@ -71,30 +72,11 @@ async fn discover(
     let issuer = IssuerUrl::new(provider.issuer.clone()).map_err(|_| PageError::Internal)?;
     let document =
         DiscoveryDocument::discover_async(issuer, &fetcher(state)).await.map_err(|error| {
-            log_provider_error(provider, &error, &[]);
+            log_discovery_error(provider, &error);
             PageError::IdentityProviderUnavailable
         })?;
     state.discovery.insert(&provider.issuer, now, document.clone());
     Ok(document)
-}
-
-/// Logs an error without the secrets of the request, which a provider may repeat in it.
-fn log_provider_error(
-    provider: &IdentityProvider,
-    error: &dyn std::error::Error,
-    secrets: &[&str],
-) {
-    let why = shown_error(error, &[secrets, &[provider.client_secret.as_str()]].concat());
-    tracing::error!(
-        identity = provider.name,
-        "cannot reach the identity provider `{}`: {why}",
-        provider.name
-    );
-}
-
-fn shown_error(error: &dyn std::error::Error, secrets: &[&str]) -> String {
-    let cause = error.source().map(ToString::to_string).unwrap_or_default();
-    upstream::hide_sent(&format!("{error} {cause}"), secrets)
 }
 
 fn callback_url(
@@ -244,7 +226,8 @@ pub(crate) async fn finish_sign_in(
         ])
         .set_time_fn(move || system_time(now - MAX_CLOCK_SKEW).into());
     let claims = token.claims(&verifier, &Nonce::new(nonce)).map_err(|error| {
-        tracing::warn!(identity = name, "a token of `{name}` was refused: {error}");
+        let why = shown_error(&error, &[provider.client_secret.as_str()]);
+        tracing::warn!(identity = name, "a token of `{name}` was refused: {why}");
         refused()
     })?;
     if !is_from_the_past(token, now) {
@@ -338,19 +321,4 @@ fn is_from_the_past(token: &CoreIdToken, now: Micros) -> bool {
     let times = payload.and_then(|bytes| serde_json::from_slice::<TokenTimes>(&bytes).ok());
     let latest = (now + MAX_CLOCK_SKEW).to_duration().as_secs_f64().floor();
     times.is_some_and(|times| [times.nbf, times.iat].into_iter().flatten().all(|at| at <= latest))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Error;
-
-    #[test]
-    fn a_logged_error_has_no_secret_of_the_request() {
-        let why = "invalid_client: Basic aWQ6dGhlLWNsaWVudC1zZWNyZXQ=, code=the%2Dcode%2Dof%2Done";
-        let shown = shown_error(&Error::other(why), &["the-client-secret", "the-code-of-one"]);
-        assert!(shown.starts_with("invalid_client: Basic aWQ6"), "{shown}");
-        assert!(shown.contains("code=[hidden]"), "{shown}");
-        assert!(!shown.contains("dGhlLWNsaWVudC1zZWNyZXQ"), "{shown}");
-    }
 }
