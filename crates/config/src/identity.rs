@@ -70,7 +70,8 @@ pub(super) fn identity_providers(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<IdentityProvider>, FieldError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    raw.into_iter()
+    let providers: Vec<IdentityProvider> = raw
+        .into_iter()
         .map(|(name, raw)| {
             let field_error = |field: &str, why: &str| {
                 FieldError::new(format_args!("identity.{name}.{field}"), why)
@@ -114,5 +115,22 @@ pub(super) fn identity_providers(
                 groups,
             })
         })
-        .collect()
+        .collect::<Result<_, FieldError>>()?;
+    check_issuers(&providers)?;
+    Ok(providers)
+}
+
+/// Refuses two sections with one issuer. People are known by the issuer and their id there, so that the SCIM token
+/// of one section could change the people of the other.
+fn check_issuers(providers: &[IdentityProvider]) -> Result<(), FieldError> {
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    for IdentityProvider { name, issuer, .. } in providers {
+        if let Some(other) = names.insert(issuer, name) {
+            let why = format_args!(
+                "is that of `identity.{other}` too; a provider has one section, with one `client_id`"
+            );
+            return Err(FieldError::new(format_args!("identity.{name}.issuer"), why));
+        }
+    }
+    Ok(())
 }

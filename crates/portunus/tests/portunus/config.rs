@@ -243,6 +243,23 @@ fn providers_in_private_networks_fetch_nothing_unless_told_to() {
 }
 
 #[test]
+fn two_sections_with_one_issuer_are_refused() {
+    let section = |name: &str, issuer: &str| {
+        format!(
+            "[identity.{name}]\nissuer = \"{issuer}\"\nclient_id = \"x\"\nclient_secret = {{ text = \"x\" }}\n"
+        )
+    };
+    let (one, other) = ("https://id.example.com", "https://other.example.com");
+    let refused = read(&(section("corp", one) + &section("staff", one)), &[]).unwrap_err();
+    assert!(
+        refused.contains("identity.staff.issuer") && refused.contains("identity.corp"),
+        "{refused}"
+    );
+    let config = read(&(section("corp", one) + &section("staff", other)), &[]).unwrap();
+    assert_eq!(config.identity_providers.len(), 2);
+}
+
+#[test]
 fn mail_and_identity_providers_are_checked_at_the_start() {
     let good = r#"
         [mail]
