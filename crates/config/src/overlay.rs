@@ -246,6 +246,7 @@ fn build(
         }
         let address = provider.address();
         if file_layer.guard.check(&address).is_err() {
+            let address = upstream::shown_address(&address);
             let reason = format!(
                 "`{address}` is not a public HTTPS address; others are for the operator to allow, \
                  with `allow` of `[outbound]`"

@@ -148,7 +148,7 @@ fn doubled_path(provider: &Provider, endpoints: &Endpoints) -> Option<String> {
     if !endpoints.paths.is_empty() {
         return None;
     }
-    let address = provider.address();
+    let address = upstream::shown_address(&provider.address());
     let (front, path) =
         CALL_PATHS.iter().find_map(|path| Some((address.strip_suffix(path)?, path)))?;
     let base = match front.rsplit_once('/') {
@@ -169,7 +169,7 @@ fn is_version(word: &str) -> bool {
 
 /// Returns a warning if the base URL ends with the version that begins the paths of the provider.
 fn doubled_version(provider: &Provider, endpoints: &Endpoints) -> Option<String> {
-    let address = provider.address();
+    let address = upstream::shown_address(&provider.address());
     let (front, version) = address.rsplit_once('/')?;
     let doubles = |format: &WireFormat| {
         let own = endpoints.path(*format).map(|path| path.whole.as_str());

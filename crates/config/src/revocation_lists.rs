@@ -304,9 +304,9 @@ mod tests {
             &rcgen::PKCS_RSA_SHA256,
         ] {
             let root = Authority::new(KeyPair::generate_for(kind).unwrap());
-            let list = root.list(3, 1, None);
-            assert_eq!(current(&[list.clone()], &[&root]).unwrap(), [list.clone()], "{kind:?}");
-            let mut bytes = list.to_vec();
+            let lists = [root.list(3, 1, None)];
+            assert_eq!(current(&lists, &[&root]).unwrap(), lists, "{kind:?}");
+            let mut bytes = lists[0].to_vec();
             *bytes.last_mut().unwrap() ^= 1;
             assert!(current(&[bytes.into()], &[&root]).is_err(), "{kind:?}");
         }

@@ -61,7 +61,12 @@ impl RequestHandler for PlainHttpHandler {
 
     async fn answer(&self, request: ServerRequest, (): &Self::Context) -> ServerReply {
         let reads = [Method::GET, Method::HEAD].contains(request.method());
-        if let Some(token) = request.path().strip_prefix(CHALLENGE_PATH).filter(|_| reads) {
+        // A cookie carries a session.
+        let has_key = KEY_HEADERS.iter().any(|name| request.headers().contains(name))
+            || request.headers().contains("cookie")
+            || request.query().contains("key=");
+        let challenge = request.path().strip_prefix(CHALLENGE_PATH);
+        if let Some(token) = challenge.filter(|_| reads && !has_key) {
             return match self.challenges.http_answer(token).await {
                 Some(answer) => text_reply(StatusCode::OK, answer),
                 None => {
@@ -70,10 +75,6 @@ impl RequestHandler for PlainHttpHandler {
             };
         }
         let url = self.app.config().public_url.clone();
-        // A cookie carries a session.
-        let has_key = KEY_HEADERS.iter().any(|name| request.headers().contains(name))
-            || request.headers().contains("cookie")
-            || request.query().contains("key=");
         if !reads || has_key || !url.starts_with("https://") {
             // A redirect would hide from its caller that a key was sent unprotected.
             let text = format!(

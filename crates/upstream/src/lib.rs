@@ -46,7 +46,7 @@ pub use health::{
 pub use host_identity::HostIdentity;
 pub use in_flight::{InFlight, InFlightSlot};
 pub use lane_order::{LaneCandidate, LaneDraw, order_lanes};
-pub use provider::{Provider, ProviderError, SendOptions, Timeouts};
+pub use provider::{Provider, ProviderError, SendOptions, Timeouts, shown_address};
 pub use retry_budget::RetryBudget;
 pub use retry_hint::suggested_wait;
 pub use secret_filter::hide_sent;

@@ -130,6 +130,16 @@ impl BaseUrl {
     }
 }
 
+/// Returns an address without its user, password, query and fragment: they may be secrets.
+pub fn shown_address(address: &str) -> String {
+    let front = address.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = front.split_once("://").unwrap_or(("", front));
+    let mark = if scheme.is_empty() { "" } else { "://" };
+    // A password may have any mark.
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    format!("{scheme}{mark}{host}")
+}
+
 impl Provider {
     /// Creates a provider at a base URL: everything before `/v1/…` or `/v1beta/…`.
     pub fn new(
@@ -141,20 +151,21 @@ impl Provider {
         client: HttpClient,
     ) -> Result<Self, ProviderError> {
         let base_url = base_url.trim_end_matches('/').to_owned();
+        let shown = shown_address(&base_url);
         let uri: Uri = base_url
             .parse()
-            .map_err(|e| ProviderError(format!("`{base_url}` is not an address: {e}")))?;
+            .map_err(|e| ProviderError(format!("`{shown}` is not an address: {e}")))?;
         // URL parsers drop a fragment silently, so it is refused here.
         if uri.query().is_some() || base_url.contains('#') {
-            return Err(ProviderError(format!("`{base_url}` must not have a query or a fragment")));
+            return Err(ProviderError(format!("`{shown}` must not have a query or a fragment")));
         }
         let prefix = uri.path().trim_end_matches('/').to_owned();
         let parts = uri.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
-            return Err(ProviderError(format!("`{base_url}` is not an http or https address")));
+            return Err(ProviderError(format!("`{shown}` is not an http or https address")));
         };
         if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
-            return Err(ProviderError(format!("`{base_url}` is not an http or https address")));
+            return Err(ProviderError(format!("`{shown}` is not an http or https address")));
         }
         let base_url = BaseUrl { scheme, authority, prefix };
         Ok(Self {
@@ -508,6 +519,20 @@ mod tests {
         let formats = vec![WireFormat::Images];
         let provider = Provider::new("p", formats, base_url, Credential::none(), times, client)?;
         provider.with_hosts(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_shown_address_has_no_secret() {
+        for (address, shown) in [
+            ("https://u:hush@api.test/v1", "https://api.test/v1"),
+            ("https://u:hu/sh@x@api.test/v1?key=hush#hush", "https://api.test/v1"),
+            ("u:hush@api.test", "api.test"),
+            ("https://api.test", "https://api.test"),
+        ] {
+            assert_eq!(shown_address(address), shown);
+            let refused = provider(&format!("{address}?key=hush"), &[]).unwrap_err();
+            assert!(!refused.to_string().contains("hush"), "{refused}");
+        }
     }
 
     #[test]

@@ -406,9 +406,23 @@ fn install(
     Ok(tls.install(key, certificate)?)
 }
 
-/// Returns a text of an authority as one short line.
+/// Returns a text of an authority as one short line, without characters that cannot be seen or that turn the
+/// direction of a line.
 fn one_line(text: &str) -> String {
+    let is_hidden = |c: char| admin::names::has_hidden_characters(c.encode_utf8(&mut [0; 4]));
     let text: String =
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON_CHARS).collect();
+        text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).take(MAX_REASON_CHARS).collect();
     text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_visible_line() {
+        let told = "no such\n\u{202e}tsoh\u{2066} \u{200b}— name\u{1b}[2J";
+        assert_eq!(one_line(told), "no such  tsoh   — name [2J");
+        assert_eq!(one_line(&"x".repeat(2_000)).len(), MAX_REASON_CHARS);
+    }
 }

@@ -243,6 +243,19 @@ fn providers_in_private_networks_fetch_nothing_unless_told_to() {
 }
 
 #[test]
+fn a_warning_about_a_base_has_no_password() {
+    for end in ["/v1", "/v1/chat/completions"] {
+        let base = format!("https://user:secret-word@api.example.com{end}");
+        let text = format!("[providers.mine]\nspeaks = \"chat\"\nbase = \"{base}\"\n");
+        let warnings = read(&text, &[]).unwrap().warnings.join(" ");
+        assert!(warnings.contains("https://api.example.com/v1"), "{warnings}");
+        assert!(!warnings.contains("secret-word"), "{warnings}");
+        let refused = read(&text.replace(end, "/v1?key=secret-word"), &[]).unwrap_err();
+        assert!(refused.contains("query") && !refused.contains("secret-word"), "{refused}");
+    }
+}
+
+#[test]
 fn two_sections_with_one_issuer_are_refused() {
     let section = |name: &str, issuer: &str| {
         format!(

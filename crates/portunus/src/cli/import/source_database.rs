@@ -14,6 +14,9 @@ use super::source_row::SourceRow;
 /// see its password.
 const VARIABLE_PREFIX: &str = "env:";
 
+/// Most rows of a table that are read. They are in memory all at once.
+const MAX_ROWS: usize = 2_000_000;
+
 /// An open database.
 pub(super) enum SourceDatabase {
     Postgres(PgConnection),
@@ -114,12 +117,13 @@ impl SourceDatabase {
         let columns: Vec<&str> =
             columns.iter().copied().filter(|name| known.iter().any(|own| own == name)).collect();
         let Some(first) = columns.first() else { return Ok(None) };
+        let limit = MAX_ROWS + 1;
         // Names are those of this program.
         let texts: Vec<String> = match self {
             Self::Postgres(db) => {
                 let names: Vec<String> = columns.iter().map(|name| format!("\"{name}\"")).collect();
                 let sql = format!(
-                    "SELECT row_to_json(r)::text FROM (SELECT {} FROM \"{table}\" ORDER BY \"{first}\") r",
+                    "SELECT row_to_json(r)::text FROM (SELECT {} FROM \"{table}\" ORDER BY \"{first}\" LIMIT {limit}) r",
                     names.join(", ")
                 );
                 sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(db).await
@@ -129,13 +133,16 @@ impl SourceDatabase {
                 let fields = columns.iter().map(|name| format!("'{name}', CAST(\"{name}\" AS TEXT)"));
                 let fields: Vec<String> = fields.collect();
                 let sql = format!(
-                    "SELECT json_object({}) FROM \"{table}\" ORDER BY \"{first}\"",
+                    "SELECT json_object({}) FROM \"{table}\" ORDER BY \"{first}\" LIMIT {limit}",
                     fields.join(", ")
                 );
                 sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(db).await
             }
         }
         .with_context(|| format!("the table {table} cannot be read"))?;
+        if texts.len() > MAX_ROWS {
+            bail!("the table {table} has more than {MAX_ROWS} rows");
+        }
         let rows = texts.iter().map(|text| {
             let fields: Map<String, Value> = serde_json::from_str(text)?;
             Ok(SourceRow(fields))
@@ -171,8 +178,11 @@ impl SourceDatabase {
         Ok(counts.into_iter().filter(|(_, count)| *count > 0).collect())
     }
 
-    async fn columns(&mut self, table: &str) -> Result<Vec<String>, sqlx::Error> {
-        match self {
+    async fn columns(&mut self, table: &str) -> anyhow::Result<Vec<String>> {
+        if self.is_view(table).await? {
+            bail!("it is a view, and views are not read: they may compute rows without end");
+        }
+        let names = match self {
             Self::Postgres(db) => {
                 let names = "SELECT column_name::text FROM information_schema.columns \
                     WHERE table_schema = current_schema() AND table_name = $1";
@@ -182,7 +192,24 @@ impl SourceDatabase {
                 let names = "SELECT name FROM pragma_table_info($1)";
                 sqlx::query_scalar(names).bind(table).fetch_all(db).await
             }
-        }
+        };
+        Ok(names?)
+    }
+
+    async fn is_view(&mut self, table: &str) -> Result<bool, sqlx::Error> {
+        let count: i64 = match self {
+            Self::Postgres(db) => {
+                let views = "SELECT COUNT(*) FROM information_schema.tables WHERE table_type <> 'BASE TABLE' \
+                    AND table_schema = current_schema() AND table_name = $1";
+                sqlx::query_scalar(views).bind(table).fetch_one(db).await?
+            }
+            Self::Sqlite(db) => {
+                let views = "SELECT COUNT(*) FROM sqlite_master WHERE type = 'view' \
+                    AND lower(name) = lower($1)";
+                sqlx::query_scalar(views).bind(table).fetch_one(db).await?
+            }
+        };
+        Ok(count > 0)
     }
 }
 
@@ -229,5 +256,31 @@ mod tests {
         assert!(!is_postgres("postgres") && !is_postgres("one-api.db"));
         let said = require_file("missing/one-api.db").unwrap_err().to_string();
         assert!(said.starts_with("missing/one-api.db is no file"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_view_without_end_is_refused() {
+        let name = format!("portunus-import-view-{}.db", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let options = SqliteConnectOptions::new().filename(&path).create_if_missing(true);
+        let mut db = options.connect().await.unwrap();
+        for sql in [
+            "CREATE VIEW Tokens AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n) \
+             SELECT id FROM n",
+            "CREATE TABLE users (id INTEGER)",
+            "INSERT INTO users VALUES (7)",
+        ] {
+            sqlx::query(sql).execute(&mut db).await.unwrap();
+        }
+        db.close().await.unwrap();
+        let mut source = SourceDatabase::open(path.to_str().unwrap()).await.unwrap();
+        let read = source.rows("tokens", &["id"]).await.err().unwrap();
+        assert!(format!("{read:#}").contains("it is a view"), "{read:#}");
+        let counted = source.other_columns("tokens", &[]).await.unwrap_err();
+        assert!(format!("{counted:#}").contains("it is a view"), "{counted:#}");
+        assert_eq!(source.rows("users", &["id"]).await.unwrap().unwrap().len(), 1);
+        assert!(source.rows("missing", &["id"]).await.unwrap().is_none());
+        source.close().await;
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -78,6 +78,9 @@ async fn a_gateway_starts_without_a_certificate_and_tells_why() {
     for token in ["", "unknown", "../../../etc/passwd", "%2e%2e%2fp.toml", "a/b"] {
         let answer = plain(&get(&format!("/.well-known/acme-challenge/{token}"), "")).await;
         assert!(answer.starts_with("HTTP/1.1 404"), "{token}: {answer}");
+        let path = format!("/.well-known/acme-challenge/{token}");
+        let answer = plain(&get(&path, "x-api-key: x\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{token} with a key: {answer}");
     }
 }
 
