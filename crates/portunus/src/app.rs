@@ -10,7 +10,7 @@ use config::{BlobStore, Config, StoredEntries};
 use http::HeaderValue;
 use ledger::{Clock, LeaseClient, SystemClock};
 use relay::{Engine, EngineParts, EnvelopeKeys, FileStore, NodeFolder, NodeFunds, RequestIds};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{Store, Vault};
 use telemetry::Telemetry;
@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use transport::{Connections, ShutdownPhase};
 
 use crate::listeners::ListeningSockets;
-use crate::node_journal::{self, FolderUse, OwnJournal, log_damage};
+use crate::node_journal::{self, FolderUse, OwnJournal, log_damage, posted_calls};
 use crate::process_limits;
 
 /// Setting that holds the key pepper.
@@ -85,6 +85,7 @@ impl App {
         clock: Arc<dyn Clock>,
         folder_use: FolderUse,
     ) -> anyhow::Result<(Arc<Self>, Option<FirstStart>)> {
+        refuse_lost_database(&config)?;
         let store = open_store(&config).await?;
         let journal = node_journal::open_journal(&config, &clock, folder_use).await?;
         let OwnJournal { node: node_folder, opened } = journal;
@@ -295,6 +296,31 @@ pub(crate) fn open_vault(config: &Config, store: &Store) -> Vault {
 pub(crate) fn vault_for(config: &Config, is_shared: bool) -> Vault {
     let file = config.data_folder.join(VAULT_KEY_FILE);
     Vault::new(file, config.vault_keys.clone(), is_shared)
+}
+
+/// Returns the path of the SQLite database; `None` for PostgreSQL.
+pub(crate) fn sqlite_file(config: &Config) -> Option<PathBuf> {
+    let path = config.store_url.strip_prefix("sqlite:")?;
+    Some(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))
+}
+
+/// Returns the path of the SQLite database, if there is no file.
+pub(crate) fn missing_database(config: &Config) -> Option<PathBuf> {
+    sqlite_file(config).filter(|file| !file.exists())
+}
+
+/// Fails if the database is missing although it was used. An empty one in its place would look right, and get the
+/// calls that the journal still has.
+pub(crate) fn refuse_lost_database(config: &Config) -> anyhow::Result<()> {
+    let Some(file) = missing_database(config) else { return Ok(()) };
+    let posted = posted_calls(&config.data_folder)?;
+    anyhow::ensure!(
+        posted == 0,
+        "the database {} is missing, and {posted} calls of this data folder were posted to it; put it back, restore a \
+         backup with `portunus restore`, or begin with an empty one with `portunus migrate`",
+        file.display()
+    );
+    Ok(())
 }
 
 /// Opens the store and creates the data folder.

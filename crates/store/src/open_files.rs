@@ -3,30 +3,73 @@
 //! The system keeps a deleted file until it is closed. SQLite reads and writes it without an error, and all of
 //! that is lost with the last process that has it open (<https://www.sqlite.org/howtocorrupt.html>, section 4).
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
+use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 
 /// SQLite's name for a database without files.
 const IN_MEMORY: &str = ":memory:";
+const LOG: &str = "-wal";
+const INDEX: &str = "-shm";
+/// Ending of the side files of a lost database, which SQLite does not know.
+const LOST: &str = ".lost";
+/// Byte of an index on which every open connection has a lock, and the number of such bytes
+/// (<https://www.sqlite.org/walformat.html#wal_locks>).
+const INDEX_LOCK: (u64, u64) = (128, 1);
+/// The same of a database (`SHARED_FIRST` in <https://www.sqlite.org/src/file/src/os.h>).
+const DATABASE_LOCK: (u64, u64) = (0x4000_0002, 510);
 
 /// A file of the system, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileId {
+struct FileId {
     device: u64,
     inode: u64,
 }
 
 impl FileId {
-    pub(crate) fn of(metadata: &Metadata) -> Self {
+    fn of(metadata: &Metadata) -> Self {
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
 
     fn at(path: &Path) -> io::Result<Self> {
         std::fs::metadata(path).map(|metadata| Self::of(&metadata))
+    }
+}
+
+/// The file at the path of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DatabaseId {
+    file: FileId,
+    /// The link that leads to it: SQLite keeps its side files beside the file and not beside the link.
+    link: Option<FileId>,
+}
+
+/// Size and time of a file and of the log beside it.
+type FileStamps = [Option<(u64, Option<SystemTime>)>; 2];
+
+/// A file at the path that is not open, as it was seen last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeenFile {
+    pub(crate) id: DatabaseId,
+    stamps: FileStamps,
+    /// Time of the first look, or of the last attempt to open it.
+    pub(crate) since: Instant,
+}
+
+impl SeenFile {
+    pub(crate) fn is_unchanged(&self, now: &Self) -> bool {
+        (self.id, self.stamps) == (now.id, now.stamps)
+    }
+
+    /// Returns the same file, looked at now.
+    pub(crate) fn again(self) -> Self {
+        Self { since: Instant::now(), ..self }
     }
 }
 
@@ -39,25 +82,89 @@ struct SideFiles {
 }
 
 impl SideFiles {
-    /// Looks at the files beside a database. SQLite follows a link to the database.
     fn beside(database: &Path) -> io::Result<Self> {
         let database = database.canonicalize()?;
         let look = |ending| {
-            let mut path = database.clone().into_os_string();
-            path.push(ending);
-            let path = PathBuf::from(path);
+            let path = with_ending(&database, ending);
             FileId::at(&path).map(|file| (path, file))
         };
-        Ok(Self { log: look("-wal")?, index: look("-shm")? })
+        Ok(Self { log: look(LOG)?, index: look(INDEX)? })
+    }
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut text = path.as_os_str().to_owned();
+    text.push(ending);
+    text.into()
+}
+
+/// Returns true if the file at a path is this one. SQLite reports errors other than that there is none.
+fn is_at((path, file): &(PathBuf, FileId)) -> bool {
+    match FileId::at(path) {
+        Ok(found) => found == *file,
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
 
 #[derive(Debug, Default)]
 struct Opened {
-    database: Option<FileId>,
+    database: Option<DatabaseId>,
     /// `None` while the connection that writes is replaced.
     side_files: Option<SideFiles>,
+    /// The open index, whose locks can be seen after it was deleted.
+    index: Option<IndexHandle>,
     is_lost: bool,
+}
+
+/// An index without access to it: closing a file with access would end all locks of this process on it.
+#[derive(Debug)]
+struct IndexHandle(OwnedFd);
+
+impl IndexHandle {
+    #[cfg(target_os = "linux")]
+    fn open(path: &Path) -> io::Result<Option<Self>> {
+        use rustix::fs::{Mode, OFlags};
+        let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Some(Self(file)))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn open(_path: &Path) -> io::Result<Option<Self>> {
+        Ok(None)
+    }
+
+    /// Returns a process that has a connection with this index. No connection of this process may be open.
+    fn other_user(&self) -> io::Result<Option<String>> {
+        let file = match File::open(format!("/proc/self/fd/{}", self.0.as_raw_fd())) {
+            // There is no `/proc`.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        lock_holder(&file, INDEX_LOCK)
+    }
+}
+
+/// Returns another process with a lock on these bytes. No connection of this process may be open: closing a file
+/// ends all locks of a process on it.
+fn lock_holder(file: &File, (start, length): (u64, u64)) -> io::Result<Option<String>> {
+    let offset_type = FlockOffsetType::Set;
+    let lock = Flock { start, length, pid: None, typ: FlockType::WriteLock, offset_type };
+    let found = fcntl_getlk(file, &lock)?;
+    Ok(found.map(|found| match found.pid {
+        Some(pid) => format!("the process {}", pid.as_raw_nonzero()),
+        None => "another process".to_owned(),
+    }))
+}
+
+/// What is missing at the paths of open files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileLoss {
+    /// The database was moved, deleted or replaced.
+    Database,
+    /// The log was deleted or replaced.
+    Log,
+    /// Only the index of the log was.
+    Index,
 }
 
 /// The path of a database, and the files that its connections have open.
@@ -82,9 +189,31 @@ impl OpenFiles {
         self.database.as_os_str() == IN_MEMORY
     }
 
-    /// Looks at the path of the database.
-    pub(crate) fn at_path(&self) -> io::Result<Metadata> {
-        std::fs::metadata(&self.database)
+    /// Looks at the path of the database; `None` if there is no file.
+    pub(crate) fn look(&self) -> io::Result<Option<DatabaseId>> {
+        let found = std::fs::symlink_metadata(&self.database).and_then(|found| {
+            let own = FileId::of(&found);
+            if !found.is_symlink() {
+                return Ok(DatabaseId { file: own, link: None });
+            }
+            Ok(DatabaseId { file: FileId::at(&self.database)?, link: Some(own) })
+        });
+        match found {
+            Ok(id) => Ok(Some(id)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Looks at that file and at the log beside it more closely.
+    pub(crate) fn look_closely(&self, id: DatabaseId) -> SeenFile {
+        let stamp = |path: &Path| {
+            let found = std::fs::metadata(path).ok();
+            found.map(|found| (found.len(), found.modified().ok()))
+        };
+        let database = self.database.canonicalize().unwrap_or_else(|_| self.database.clone());
+        let stamps = [stamp(&database), stamp(&with_ending(&database, LOG))];
+        SeenFile { id, stamps, since: Instant::now() }
     }
 
     /// Notes the files that the connection which writes has just opened.
@@ -92,14 +221,16 @@ impl OpenFiles {
         if self.is_in_memory() {
             return Ok(());
         }
-        let database = FileId::at(&self.database)?;
+        let database = self.look()?.ok_or(io::ErrorKind::NotFound)?;
         let side_files = SideFiles::beside(&self.database)?;
+        let index = IndexHandle::open(&side_files.index.0)?;
         let mut opened = self.opened.lock();
-        // A connection that replaces one must not mix another file with those of the readers.
+        // A connection must not mix another file with that of the others.
         if opened.database.is_some_and(|before| before != database) {
             return Err(io::Error::other("the file of the database was replaced"));
         }
         (opened.database, opened.side_files) = (Some(database), Some(side_files));
+        opened.index = index;
         Ok(())
     }
 
@@ -113,29 +244,84 @@ impl OpenFiles {
         !opened.is_lost
     }
 
-    /// Returns true if this is the file of the database that was opened.
-    pub(crate) fn is_database(&self, file: FileId) -> bool {
-        self.opened.lock().database == Some(file)
+    /// Returns true if this is the database that was opened.
+    pub(crate) fn is_database(&self, id: DatabaseId) -> bool {
+        self.opened.lock().database == Some(id)
     }
 
-    /// Returns true if the paths of the side files lead to those that are open.
-    pub(crate) fn has_side_files(&self) -> bool {
+    /// Returns what is missing at the paths, if the database is still there.
+    pub(crate) fn side_file_loss(&self) -> Option<FileLoss> {
         let opened = self.opened.lock();
-        let Some(SideFiles { log, index }) = &opened.side_files else { return true };
-        [log, index].into_iter().all(|(path, open)| match FileId::at(path) {
-            Ok(found) => found == *open,
-            // SQLite reports other errors.
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
-        })
+        let SideFiles { log, index } = opened.side_files.as_ref()?;
+        match (is_at(log), is_at(index)) {
+            (true, true) => None,
+            (true, false) => Some(FileLoss::Index),
+            (false, _) => Some(FileLoss::Log),
+        }
     }
 
-    /// Notes that no connection is made any more.
-    pub(crate) fn lose(&self) {
-        self.opened.lock().is_lost = true;
+    /// Notes that no connection is made any more. The side files of a lost database leave their paths, because SQLite
+    /// would read the log into whatever file is at the path of the database.
+    pub(crate) fn lose(&self, loss: FileLoss) -> io::Result<()> {
+        let mut opened = self.opened.lock();
+        opened.is_lost = true;
+        let Some(SideFiles { log, index }) = &opened.side_files else { return Ok(()) };
+        match loss {
+            FileLoss::Database => {
+                [log, index].into_iter().filter(|file| is_at(file)).try_for_each(|(path, _)| {
+                    match std::fs::rename(path, with_ending(path, LOST)) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                        Ok(()) | Err(_) => Ok(()),
+                    }
+                })
+            }
+            FileLoss::Log | FileLoss::Index => Ok(()),
+        }
     }
 
-    /// Forgets the lost files, before new connections are made.
-    pub(crate) fn begin_again(&self) {
-        *self.opened.lock() = Opened::default();
+    /// Returns true if the log has to be emptied before its connections are closed, because no other connection
+    /// will find it. One that was made since then has an index of its own, and would not notice.
+    pub(crate) fn must_empty_log(&self, loss: FileLoss) -> bool {
+        let opened = self.opened.lock();
+        let Some(SideFiles { index, .. }) = &opened.side_files else { return false };
+        match loss {
+            FileLoss::Database => true,
+            FileLoss::Log => FileId::at(&index.0).map_or(true, |found| found == index.1),
+            FileLoss::Index => false,
+        }
+    }
+
+    /// Deletes the side files of a lost database, whose log is empty.
+    pub(crate) fn remove_lost(&self) {
+        let opened = self.opened.lock();
+        if let Some(SideFiles { log, index }) = &opened.side_files {
+            for (path, file) in [log, index] {
+                let lost = (with_ending(path, LOST), *file);
+                if is_at(&lost) {
+                    // Only an empty file would stay.
+                    drop(std::fs::remove_file(&lost.0));
+                }
+            }
+        }
+    }
+
+    /// Returns a process that has a connection with the lost index. It would not notice what is written with a new
+    /// one. No connection of this process may be open.
+    pub(crate) fn other_user(&self) -> io::Result<Option<String>> {
+        let opened = self.opened.lock();
+        opened.index.as_ref().map_or(Ok(None), IndexHandle::other_user)
+    }
+
+    /// Returns true if another process has a connection to the file at the path, so that nobody is copying it. No
+    /// connection of this process may be open.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let found = File::open(&self.database).and_then(|file| lock_holder(&file, DATABASE_LOCK));
+        found.is_ok_and(|holder| holder.is_some())
+    }
+
+    /// Forgets the lost files, before connections are made to this one.
+    pub(crate) fn begin_again(&self, database: DatabaseId) {
+        let database = Some(database);
+        *self.opened.lock() = Opened { database, ..Opened::default() };
     }
 }

@@ -6,11 +6,10 @@
 //! and the new file in one process would share their locks. Once they are closed, the file itself or a complete copy
 //! of the same database is opened at the path.
 
-use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool};
@@ -21,40 +20,21 @@ use crate::StoreError;
 use crate::error::{one_line, sqlite_reason};
 use crate::migrations::SQLITE;
 use crate::open::make_private;
-use crate::open_files::{FileId, OpenFiles};
+use crate::open_files::{FileLoss, OpenFiles, SeenFile};
 use crate::schema_check::{is_usable, read_floor};
 use crate::sqlite_pools::SqlitePools;
 
 /// Time for which another file has to stay the same before it is opened. Somebody may be copying it.
-const SETTLE_TIME: Duration = Duration::from_secs(2);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 /// Time to wait for a writer of the other file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause between attempts to empty the log of a lost file.
-const EMPTY_PAUSE: Duration = Duration::from_secs(1);
+/// Pause between attempts to empty the log of a lost file, and to open a file that never left its path.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Time that the end of the process waits for connections to a lost file to close.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(10);
 const STORE_ID: &str = "SELECT id FROM store_identity";
-
-/// A file at the path that is not open, as it was seen last.
-#[derive(Clone, Copy, Debug)]
-struct SeenFile {
-    id: FileId,
-    bytes: u64,
-    modified: Option<SystemTime>,
-    /// Time of the first look, or of the last attempt to open it.
-    since: Instant,
-}
-
-impl SeenFile {
-    fn of(metadata: &Metadata) -> Self {
-        let (id, modified) = (FileId::of(metadata), metadata.modified().ok());
-        Self { id, bytes: metadata.len(), modified, since: Instant::now() }
-    }
-
-    fn is_unchanged(&self, now: &Self) -> bool {
-        (self.id, self.bytes, self.modified) == (now.id, now.bytes, now.modified)
-    }
-}
+const WAS_DELETED: &str = "was deleted";
+const LOST_ITS_LOG: &str = "lost its log or the index of it";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Connections {
@@ -70,6 +50,8 @@ enum Connections {
 struct State {
     pools: SqlitePools,
     connections: watch::Sender<Connections>,
+    /// True if the open file left its path. The number of a deleted file may be given to another one.
+    was_away: bool,
     /// A file at the path that is not open, or could not be opened.
     seen: Option<SeenFile>,
     /// Reason that the database cannot be used.
@@ -99,7 +81,8 @@ impl SqliteDatabase {
     ) -> Result<Self, sqlx::Error> {
         let store_id = sqlx::query_scalar(STORE_ID).fetch_one(&pools.writer).await?;
         let connections = watch::Sender::new(Connections::Open);
-        let state = Mutex::new(State { pools, connections, seen: None, loss: None });
+        let state =
+            Mutex::new(State { pools, connections, was_away: false, seen: None, loss: None });
         Ok(Self { files, store_id, state })
     }
 
@@ -149,44 +132,50 @@ impl SqliteDatabase {
 
     /// Compares the files at the paths with the open ones, which takes a few microseconds.
     fn look(self: &Arc<Self>) -> Result<Look, sqlx::Error> {
-        let found = match self.files.at_path() {
-            _ if self.files.is_in_memory() => {
-                return Ok(Look::Usable(self.state.lock().pools.clone()));
-            }
-            Ok(metadata) => Some(SeenFile::of(&metadata)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error.into()),
-        };
+        if self.files.is_in_memory() {
+            return Ok(Look::Usable(self.state.lock().pools.clone()));
+        }
+        let found = self.files.look()?;
         let mut state = self.state.lock();
         let connections = *state.connections.borrow();
         match (connections, found) {
-            (Connections::Open, Some(file)) if self.files.is_database(file.id) => {
-                if self.files.has_side_files() {
-                    return Ok(Look::Usable(state.pools.clone()));
+            (Connections::Open, Some(id)) if self.files.is_database(id) => {
+                match self.files.side_file_loss() {
+                    None => return Ok(Look::Usable(state.pools.clone())),
+                    Some(loss) => self.begin_close(&mut state, loss),
                 }
-                self.begin_close(&mut state);
-                Err(self.lose(&mut state, "lost its log or the index of it".to_owned()))
+                Err(self.lose(&mut state, LOST_ITS_LOG.to_owned()))
             }
             (Connections::Open, found) => {
-                self.begin_close(&mut state);
-                let why = if found.is_some() { "was replaced" } else { "was deleted" };
-                state.seen = found;
+                self.begin_close(&mut state, FileLoss::Database);
+                let why = if found.is_some() { "was replaced" } else { WAS_DELETED };
+                state.was_away = true;
+                state.seen = found.map(|id| self.files.look_closely(id));
                 Err(self.lose(&mut state, why.to_owned()))
             }
             (Connections::Closed, None) => {
-                state.seen = None;
-                Err(self.lose(&mut state, "was deleted".to_owned()))
+                (state.was_away, state.seen) = (true, None);
+                Err(self.lose(&mut state, WAS_DELETED.to_owned()))
             }
-            (Connections::Closed, Some(file)) => {
-                let is_own = state.seen.is_none() && self.files.is_database(file.id);
-                let before = state.seen.filter(|before| before.is_unchanged(&file));
-                if is_own || before.is_some_and(|before| before.since.elapsed() >= SETTLE_TIME) {
+            (Connections::Closed, Some(id)) => {
+                let file = self.files.look_closely(id);
+                let is_own = !state.was_away && self.files.is_database(id);
+                let is_same = |before: &SeenFile| {
+                    before.is_unchanged(&file) || before.id == id && self.files.is_in_use()
+                };
+                let before = state.seen.filter(|before| is_own || is_same(before));
+                let is_due = match before {
+                    Some(before) if is_own => before.since.elapsed() >= RETRY_PAUSE,
+                    Some(before) => before.since.elapsed() >= SETTLE_TIME,
+                    None => is_own,
+                };
+                if is_due {
                     state.connections.send_replace(Connections::Opening);
                     return Ok(Look::Found(file));
                 }
                 state.seen = Some(before.unwrap_or(file));
                 let why = match &state.loss {
-                    Some(loss) if loss != "was deleted" => loss.clone(),
+                    Some(loss) if loss != WAS_DELETED => loss.clone(),
                     Some(_) | None => "was replaced".to_owned(),
                 };
                 Err(self.lose(&mut state, why))
@@ -197,52 +186,54 @@ impl SqliteDatabase {
         }
     }
 
-    fn begin_close(self: &Arc<Self>, state: &mut State) {
+    fn begin_close(self: &Arc<Self>, state: &mut State, loss: FileLoss) {
         state.connections.send_replace(Connections::Closing);
-        self.files.lose();
+        if let Err(error) = self.files.lose(loss) {
+            let path = self.path().display();
+            tracing::error!("the log of the lost database {path} stays at its path: {error}");
+        }
         let (database, pools) = (Arc::clone(self), state.pools.clone());
         // A task, because the caller may hold a connection.
-        tokio::spawn(async move { database.close_lost(pools).await });
+        tokio::spawn(async move { database.close_lost(pools, loss).await });
     }
 
-    /// Closes the connections to a lost file, whose log is empty then.
-    async fn close_lost(&self, pools: SqlitePools) {
-        while let Err(why) = empty_log(&pools.writer).await {
-            tracing::error!(
-                "the log of the lost database {} cannot be written into its file: {why}; the next attempt is in a \
-                 second, and no other file is opened before",
-                self.path().display()
-            );
-            tokio::time::sleep(EMPTY_PAUSE).await;
+    /// Closes the connections to lost files.
+    async fn close_lost(&self, pools: SqlitePools, loss: FileLoss) {
+        let mut told = String::new();
+        while self.files.must_empty_log(loss) {
+            let Err(why) = empty_log(&pools.writer).await else { break };
+            if why != told {
+                tracing::error!(
+                    "the log of the lost database {} cannot be written into its file: {why}; it is tried again, and \
+                     no other file is opened before",
+                    self.path().display()
+                );
+                told = why;
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
         pools.close().await;
+        self.files.remove_lost();
         self.state.lock().connections.send_replace(Connections::Closed);
     }
 
     /// Opens the file at the path, if it is the lost one or a complete copy of the same database.
     async fn open_again(&self, found: SeenFile) -> Result<SqlitePools, sqlx::Error> {
         let was_open = self.files.is_database(found.id);
-        let opened = match self.look_into().await {
-            Ok(()) => {
-                // A copy has the permissions that its maker gave it.
-                make_private(&self.path().to_string_lossy()).await;
-                self.files.begin_again();
-                let opened = SqlitePools::open(&self.files, false).await;
-                opened.map_err(|error| format!("that cannot be opened: {}", one_line(&error)))
-            }
-            Err(why) => Err(why),
-        };
+        let opened = self.open_found(&found, was_open).await;
         let mut state = self.state.lock();
         let pools = match opened {
             Ok(pools) => pools,
             Err(why) => {
                 state.connections.send_replace(Connections::Closed);
-                state.seen = Some(SeenFile { since: Instant::now(), ..found });
-                return Err(self.lose(&mut state, format!("was replaced by a file {why}")));
+                state.seen = Some(found.again());
+                let what =
+                    if was_open { "is there, but is a file" } else { "was replaced by a file" };
+                return Err(self.lose(&mut state, format!("{what} {why}")));
             }
         };
         state.pools = pools.clone();
-        (state.seen, state.loss) = (None, None);
+        (state.was_away, state.seen, state.loss) = (false, None, None);
         state.connections.send_replace(Connections::Open);
         let path = self.path().display();
         if was_open {
@@ -255,6 +246,32 @@ impl SqliteDatabase {
         Ok(pools)
     }
 
+    /// Opens a file, or returns the reason against it.
+    async fn open_found(&self, found: &SeenFile, was_open: bool) -> Result<SqlitePools, String> {
+        let unusable = |error: sqlx::Error| format!("that cannot be opened: {}", one_line(&error));
+        if was_open && let Some(user) = self.files.other_user().map_err(|e| unusable(e.into()))? {
+            return Err(format!("that {user} uses with the lost log; end it"));
+        }
+        self.look_into().await?;
+        // A copy has the permissions that its maker gave it.
+        make_private(&self.path().to_string_lossy()).await;
+        self.files.begin_again(found.id);
+        let pools = SqlitePools::open(&self.files, false).await.map_err(unusable)?;
+        // It may have been replaced meanwhile.
+        let id: Result<String, _> = sqlx::query_scalar(STORE_ID).fetch_one(&pools.writer).await;
+        match id.map_err(unusable) {
+            Ok(id) if id == self.store_id => Ok(pools),
+            Ok(_) => {
+                pools.close().await;
+                Err("of another database".to_owned())
+            }
+            Err(why) => {
+                pools.close().await;
+                Err(why)
+            }
+        }
+    }
+
     fn unusable(&self, why: &str) -> sqlx::Error {
         let message = format!("the file of the database, {}, {why}", self.path().display());
         sqlx::Error::Io(io::Error::other(message))
@@ -264,10 +281,19 @@ impl SqliteDatabase {
     fn lose(&self, state: &mut State, why: String) -> sqlx::Error {
         let error = self.unusable(&why);
         if state.loss.as_ref() != Some(&why) {
-            tracing::error!(
-                "{error} while it was open: nothing is written to it any more; put the file or a copy of it back, \
-                 which is then used without a restart, or stop the gateway and restore a backup"
-            );
+            let path = self.path().display();
+            if why == LOST_ITS_LOG {
+                tracing::error!(
+                    "the database {path} {why} while it was open; it is opened again as soon as no process uses the \
+                     deleted files, and nothing is lost"
+                );
+            } else {
+                tracing::error!(
+                    "the file of the database, {path}, {why} while it was open: nothing is written to it any more; \
+                     put the file or a copy of it back (move it, because a file that is copied over an open one is \
+                     damaged), which is then used without a restart, or stop the gateway and restore a backup"
+                );
+            }
             state.loss = Some(why);
         }
         error
@@ -275,7 +301,9 @@ impl SqliteDatabase {
 
     /// Checks that a file is a complete copy of this database. Returns the reason if not.
     async fn look_into(&self) -> Result<(), String> {
-        let options = SqliteConnectOptions::new().filename(self.path()).busy_timeout(BUSY_TIMEOUT);
+        // Somebody may still be copying the log, which a connection that may write deletes at its end.
+        let options = SqliteConnectOptions::new().filename(self.path()).read_only(true);
+        let options = options.busy_timeout(BUSY_TIMEOUT);
         let unreadable = |error: sqlx::Error| format!("that cannot be read: {}", one_line(&error));
         let mut connection = options.connect().await.map_err(unreadable)?;
         let looked = self.look_through(&mut connection).await;

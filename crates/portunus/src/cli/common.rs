@@ -13,8 +13,8 @@ use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 
 use super::output::print_line;
-use crate::app::{key_pepper, open_store};
-use crate::node_journal::{posted_calls, posted_elsewhere};
+use crate::app::{key_pepper, missing_database, open_store, refuse_lost_database};
+use crate::node_journal::posted_elsewhere;
 use store::Store;
 
 /// Database that is empty and gone with the process.
@@ -53,44 +53,20 @@ impl CommonArgs {
 /// Opens the administration of accounts, teams and keys. It works beside a running gateway. The first command makes
 /// the database.
 pub(super) async fn open_accounts(config: &Config) -> anyhow::Result<AccountAdmin> {
-    refuse_lost(config)?;
+    refuse_lost_database(config)?;
     accounts_of(config, open_store(config).await?).await
 }
 
 /// Opens the database for a command that needs what is in it.
 pub(super) async fn open_existing(config: &Config) -> anyhow::Result<Store> {
-    refuse_lost(config)?;
-    if let Some(file) = missing_file(config) {
+    refuse_lost_database(config)?;
+    if let Some(file) = missing_database(config) {
         anyhow::bail!(
             "there is no database at {} yet; `portunus serve` or `portunus migrate` makes it",
             file.display()
         );
     }
     open_store(config).await
-}
-
-/// Returns the path of the SQLite database, if there is no file.
-fn missing_file(config: &Config) -> Option<PathBuf> {
-    sqlite_file(config).filter(|file| !file.exists())
-}
-
-/// Returns the path of the SQLite database; `None` for PostgreSQL.
-pub(super) fn sqlite_file(config: &Config) -> Option<PathBuf> {
-    let path = config.store_url.strip_prefix("sqlite:")?;
-    Some(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))
-}
-
-/// Fails if the database is missing although it was used. An empty one in its place would look right.
-fn refuse_lost(config: &Config) -> anyhow::Result<()> {
-    let Some(file) = missing_file(config) else { return Ok(()) };
-    let posted = posted_calls(&config.data_folder)?;
-    anyhow::ensure!(
-        posted == 0,
-        "the database {} is missing, and {posted} calls of this data folder were posted to it; put it back, or \
-         restore a backup with `portunus restore`",
-        file.display()
-    );
-    Ok(())
 }
 
 /// Fails if calls of this data folder were posted to another database.

@@ -241,6 +241,43 @@ fn a_gateway_that_stops_leaves_no_log_beside_another_file() {
 }
 
 #[test]
+fn a_log_that_cannot_be_emptied_is_put_aside() {
+    run(TestDatabase::sqlite(), async |database| {
+        use sqlx::{Connection as _, SqliteConnection};
+        let Replaceable { store, file, copy, .. } = Replaceable::new(&database).await;
+        let mut reader = SqliteConnection::connect(&database.url()).await.unwrap();
+        let mut read = reader.begin().await.unwrap();
+        sqlx::query("SELECT COUNT(*) FROM settings").execute(&mut *read).await.unwrap();
+        store.put_setting("name", "later").await.unwrap();
+        std::fs::rename(&copy, &file).unwrap();
+        store.close().await;
+        assert_eq!(read_sound(&file).await.as_deref(), Some("early"));
+        let log = std::fs::metadata(format!("{}-wal.lost", file.display())).unwrap();
+        assert!(log.len() > 0);
+        read.rollback().await.unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_a_link_leads_to_now_has_its_log_beside_it() {
+    run(TestDatabase::sqlite(), async |database| {
+        let Replaceable { store, file, .. } = Replaceable::new(&database).await;
+        let folder = file.with_file_name("moved");
+        std::fs::create_dir(&folder).unwrap();
+        let moved = folder.join("moved.db");
+        std::fs::rename(&file, &moved).unwrap();
+        std::os::unix::fs::symlink(&moved, &file).unwrap();
+        assert_eq!(until_it_works(&store).await.as_deref(), Some("late"));
+        store.put_setting("name", "later").await.unwrap();
+        let other = Store::open(&format!("sqlite:{}", moved.display())).await.unwrap();
+        assert_eq!(other.setting("name").await.unwrap().as_deref(), Some("later"));
+        other.close().await;
+        store.close().await;
+        assert_eq!(read_sound(&moved).await.as_deref(), Some("later"));
+    });
+}
+
+#[test]
 fn nothing_is_lost_with_a_deleted_log_or_its_index() {
     for ending in ["-wal", "-shm"] {
         run(TestDatabase::sqlite(), async |database| {

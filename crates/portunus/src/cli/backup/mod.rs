@@ -21,12 +21,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{AdoptedCounts, LeaseTotal, Store, VaultKeys};
 
-use super::common::{
-    CommonArgs, close_accounts, open_accounts, open_existing, refuse_other_store, sqlite_file,
-};
+use super::common::{CommonArgs, close_accounts, open_accounts, open_existing, refuse_other_store};
 use super::ledger::verify;
 use super::output::print_line;
-use crate::app::{VAULT_KEY_FILE, open_store};
+use crate::app::{VAULT_KEY_FILE, open_store, sqlite_file};
 use crate::node_journal::LockedFolder;
 use backup_file::BackupWriter;
 use journal_calls::{give_up_lost, post_journal, post_missing, settled_calls};

@@ -98,6 +98,13 @@ fn no_command_makes_a_database_in_place_of_a_missing_one() {
     for command in [verify, backup, create, &["keys", "list"], &["users", "list"]] {
         fails(&folder.run(command), 1, "1 calls of this data folder were posted to it");
     }
+    let serve = ["serve", "--config", "portunus.toml", "--listen", "127.0.0.1:0"].as_slice();
+    for command in [serve, &["serve", "--config", "portunus.toml", "--take-over"]] {
+        let refused = folder.run(command);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains("1 calls of this data folder were posted to it"), "{said}");
+    }
     assert!(!database.exists());
     // Another database looks right, too.
     let other = Folder::new("other-database");

@@ -14,6 +14,7 @@ mod import;
 mod journal_damage;
 mod json_logs;
 mod long_logs;
+mod lost_index;
 mod migrate;
 mod output;
 mod process_limits;
