@@ -21,8 +21,8 @@ use crate::corrections::{overlay, read_body, read_corrections};
 use crate::db::{Db, clean, in_transaction, on_reader, on_writer};
 use crate::entries::OWNED;
 use crate::erased_names::{address_of, names_address};
-use crate::open::OVERWRITE_IN_PLACE;
 use crate::scim_users::TOUCH_GROUPS;
+use crate::sqlite_pools::OVERWRITE_IN_PLACE;
 use crate::{Account, AuditedChange, Store, StoreError};
 
 /// Rows that one transaction deletes, and blocks that one transaction rewrites.

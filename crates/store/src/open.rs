@@ -15,17 +15,10 @@ use crate::old_entries::move_old_entries;
 use crate::open_files::OpenFiles;
 use crate::schema_check::{is_usable, migration_error, read_floor};
 use crate::sqlite_database::SqliteDatabase;
-use crate::sqlite_pools::SqlitePools;
+use crate::sqlite_pools::{CONNECT_TIMEOUT, SqlitePools, make_private};
 use crate::{Store, StoreError};
 
-/// Maximum time to wait for SQLite's lock and for a connection.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const POSTGRES_CONNECTIONS: u32 = 16;
-/// Makes SQLite overwrite deleted and moved rows wherever that needs no further write
-/// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). Every change of a row leaves a copy of it in its
-/// page otherwise, and an erasure only reaches the rows that are there.
-pub(crate) const OVERWRITE_IN_PLACE: &str = "FAST";
-
 impl Store {
     /// Opens `sqlite:path/to.db` (creates the file, but not its folder) or `postgres://…` and
     /// migrates the schema. Several processes may do so at once.
@@ -101,17 +94,6 @@ async fn create_private(path: &str) {
     options.mode(0o600);
     drop(options.open(path).await);
     make_private(path).await;
-}
-
-/// Takes the files away from others.
-pub(crate) async fn make_private(path: &str) {
-    #[cfg(unix)]
-    for suffix in ["", "-wal", "-shm"] {
-        use std::os::unix::fs::PermissionsExt as _;
-        let rights = std::fs::Permissions::from_mode(0o600);
-        // A side file may be absent.
-        drop(tokio::fs::set_permissions(format!("{path}{suffix}"), rights).await);
-    }
 }
 
 /// Retries while another process holds the file. The first switch to write-ahead mode fails at once

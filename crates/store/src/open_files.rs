@@ -156,7 +156,7 @@ fn lock_holder(file: &File, (start, length): (u64, u64)) -> io::Result<Option<St
     }))
 }
 
-/// What is missing at the paths of open files.
+/// Open files that are missing at their paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileLoss {
     /// The database was moved, deleted or replaced.

@@ -14,15 +14,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool};
 use sqlx::{ConnectOptions as _, Connection as _};
-use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use crate::StoreError;
 use crate::error::{one_line, sqlite_reason};
 use crate::migrations::SQLITE;
-use crate::open::make_private;
 use crate::open_files::{FileLoss, OpenFiles, SeenFile};
 use crate::schema_check::{is_usable, read_floor};
-use crate::sqlite_pools::SqlitePools;
+use crate::sqlite_pools::{SqlitePools, make_private};
 
 /// Time for which another file has to stay the same before it is opened. Somebody may be copying it.
 const SETTLE_TIME: Duration = Duration::from_secs(5);
@@ -37,7 +36,7 @@ const WAS_DELETED: &str = "was deleted";
 const LOST_ITS_LOG: &str = "lost its log or the index of it";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Connections {
+enum PoolPhase {
     Open,
     /// The files are lost, and their connections are being closed.
     Closing,
@@ -49,7 +48,7 @@ enum Connections {
 #[derive(Debug)]
 struct State {
     pools: SqlitePools,
-    connections: watch::Sender<Connections>,
+    phase: PoolPhase,
     /// True if the open file left its path. The number of a deleted file may be given to another one.
     was_away: bool,
     /// A file at the path that is not open, or could not be opened.
@@ -58,7 +57,7 @@ struct State {
     loss: Option<String>,
 }
 
-/// What a look at the paths finds.
+/// Result of a look at the paths.
 enum Look {
     Usable(SqlitePools),
     /// Another file, or the lost one, to be opened now.
@@ -70,6 +69,8 @@ enum Look {
 pub(crate) struct SqliteDatabase {
     files: Arc<OpenFiles>,
     store_id: String,
+    /// Tasks that close lost files and open others.
+    tasks: TaskTracker,
     state: Mutex<State>,
 }
 
@@ -80,10 +81,14 @@ impl SqliteDatabase {
         pools: SqlitePools,
     ) -> Result<Self, sqlx::Error> {
         let store_id = sqlx::query_scalar(STORE_ID).fetch_one(&pools.writer).await?;
-        let connections = watch::Sender::new(Connections::Open);
-        let state =
-            Mutex::new(State { pools, connections, was_away: false, seen: None, loss: None });
-        Ok(Self { files, store_id, state })
+        let state = Mutex::new(State {
+            pools,
+            phase: PoolPhase::Open,
+            was_away: false,
+            seen: None,
+            loss: None,
+        });
+        Ok(Self { files, store_id, tasks: TaskTracker::new(), state })
     }
 
     /// Returns the path of the file.
@@ -110,12 +115,9 @@ impl SqliteDatabase {
     pub(crate) async fn close(self: &Arc<Self>) {
         // Notices a loss since the last use.
         drop(self.look());
-        let (pools, mut connections) = {
-            let state = self.state.lock();
-            (state.pools.clone(), state.connections.subscribe())
-        };
-        let closed = connections.wait_for(|connections| *connections != Connections::Closing);
-        drop(tokio::time::timeout(MAX_CLOSE_WAIT, closed).await);
+        self.tasks.close();
+        drop(tokio::time::timeout(MAX_CLOSE_WAIT, self.tasks.wait()).await);
+        let pools = self.state.lock().pools.clone();
         pools.close().await;
     }
 
@@ -126,7 +128,7 @@ impl SqliteDatabase {
         };
         let database = Arc::clone(self);
         // A task, because the caller may give up.
-        let opening = tokio::spawn(async move { database.open_again(found).await });
+        let opening = self.tasks.spawn(async move { database.open_again(found).await });
         opening.await.map_err(|_| sqlx::Error::WorkerCrashed)?
     }
 
@@ -137,27 +139,26 @@ impl SqliteDatabase {
         }
         let found = self.files.look()?;
         let mut state = self.state.lock();
-        let connections = *state.connections.borrow();
-        match (connections, found) {
-            (Connections::Open, Some(id)) if self.files.is_database(id) => {
+        match (state.phase, found) {
+            (PoolPhase::Open, Some(id)) if self.files.is_database(id) => {
                 match self.files.side_file_loss() {
                     None => return Ok(Look::Usable(state.pools.clone())),
                     Some(loss) => self.begin_close(&mut state, loss),
                 }
                 Err(self.lose(&mut state, LOST_ITS_LOG.to_owned()))
             }
-            (Connections::Open, found) => {
+            (PoolPhase::Open, found) => {
                 self.begin_close(&mut state, FileLoss::Database);
                 let why = if found.is_some() { "was replaced" } else { WAS_DELETED };
                 state.was_away = true;
                 state.seen = found.map(|id| self.files.look_closely(id));
                 Err(self.lose(&mut state, why.to_owned()))
             }
-            (Connections::Closed, None) => {
+            (PoolPhase::Closed, None) => {
                 (state.was_away, state.seen) = (true, None);
                 Err(self.lose(&mut state, WAS_DELETED.to_owned()))
             }
-            (Connections::Closed, Some(id)) => {
+            (PoolPhase::Closed, Some(id)) => {
                 let file = self.files.look_closely(id);
                 let is_own = !state.was_away && self.files.is_database(id);
                 let is_same = |before: &SeenFile| {
@@ -170,7 +171,7 @@ impl SqliteDatabase {
                     None => is_own,
                 };
                 if is_due {
-                    state.connections.send_replace(Connections::Opening);
+                    state.phase = PoolPhase::Opening;
                     return Ok(Look::Found(file));
                 }
                 state.seen = Some(before.unwrap_or(file));
@@ -180,21 +181,21 @@ impl SqliteDatabase {
                 };
                 Err(self.lose(&mut state, why))
             }
-            (Connections::Closing | Connections::Opening, _) => {
+            (PoolPhase::Closing | PoolPhase::Opening, _) => {
                 Err(self.unusable(state.loss.as_deref().unwrap_or_default()))
             }
         }
     }
 
     fn begin_close(self: &Arc<Self>, state: &mut State, loss: FileLoss) {
-        state.connections.send_replace(Connections::Closing);
+        state.phase = PoolPhase::Closing;
         if let Err(error) = self.files.lose(loss) {
             let path = self.path().display();
             tracing::error!("the log of the lost database {path} stays at its path: {error}");
         }
         let (database, pools) = (Arc::clone(self), state.pools.clone());
         // A task, because the caller may hold a connection.
-        tokio::spawn(async move { database.close_lost(pools, loss).await });
+        self.tasks.spawn(async move { database.close_lost(pools, loss).await });
     }
 
     /// Closes the connections to lost files.
@@ -214,7 +215,7 @@ impl SqliteDatabase {
         }
         pools.close().await;
         self.files.remove_lost();
-        self.state.lock().connections.send_replace(Connections::Closed);
+        self.state.lock().phase = PoolPhase::Closed;
     }
 
     /// Opens the file at the path, if it is the lost one or a complete copy of the same database.
@@ -225,7 +226,7 @@ impl SqliteDatabase {
         let pools = match opened {
             Ok(pools) => pools,
             Err(why) => {
-                state.connections.send_replace(Connections::Closed);
+                state.phase = PoolPhase::Closed;
                 state.seen = Some(found.again());
                 let what =
                     if was_open { "is there, but is a file" } else { "was replaced by a file" };
@@ -234,7 +235,7 @@ impl SqliteDatabase {
         };
         state.pools = pools.clone();
         (state.was_away, state.seen, state.loss) = (false, None, None);
-        state.connections.send_replace(Connections::Open);
+        state.phase = PoolPhase::Open;
         let path = self.path().display();
         if was_open {
             tracing::info!("the file of the database, {path}, is used again");

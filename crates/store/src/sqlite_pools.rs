@@ -10,10 +10,15 @@ use sqlx::sqlite::{
     SqliteSynchronous,
 };
 
-use crate::open::{CONNECT_TIMEOUT, OVERWRITE_IN_PLACE};
 use crate::open_files::OpenFiles;
 use crate::temp_folder::has_temp_folder;
 
+/// Maximum time to wait for SQLite's lock and for a connection.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Makes SQLite overwrite deleted and moved rows wherever that needs no further write
+/// (<https://www.sqlite.org/pragma.html#pragma_secure_delete>). Every change of a row leaves a copy of it in its
+/// page otherwise, and an erasure only reaches the rows that are there.
+pub(crate) const OVERWRITE_IN_PLACE: &str = "FAST";
 const READERS: u32 = 4;
 /// Pages that a reader keeps, in KiB (a negative number, as SQLite has it). The kernel keeps the file
 /// too, so that a larger cache only holds the same pages once per reader.
@@ -106,4 +111,15 @@ fn idle_pool() -> SqlitePoolOptions {
         .idle_timeout(None::<Duration>)
         .max_lifetime(None::<Duration>)
         .test_before_acquire(false)
+}
+
+/// Takes the files away from others.
+pub(crate) async fn make_private(path: &str) {
+    #[cfg(unix)]
+    for suffix in ["", "-wal", "-shm"] {
+        use std::os::unix::fs::PermissionsExt as _;
+        let rights = std::fs::Permissions::from_mode(0o600);
+        // A side file may be absent.
+        drop(tokio::fs::set_permissions(format!("{path}{suffix}"), rights).await);
+    }
 }

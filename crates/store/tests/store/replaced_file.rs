@@ -285,7 +285,7 @@ fn nothing_is_lost_with_a_deleted_log_or_its_index() {
             std::fs::remove_file(format!("{}{ending}", file.display())).unwrap();
             assert_eq!(until_it_works(&store).await.as_deref(), Some("late"));
             store.put_setting("name", "later").await.unwrap();
-            // What a process leaves that is killed now.
+            // A process that is killed now leaves these files.
             let left = file.with_file_name("left.db");
             for ending in ["", "-wal"] {
                 let name = |file: &Path| format!("{}{ending}", file.display());
