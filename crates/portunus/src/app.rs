@@ -313,6 +313,9 @@ pub(crate) fn missing_database(config: &Config) -> Option<PathBuf> {
 /// calls that the journal still has.
 pub(crate) fn refuse_lost_database(config: &Config) -> anyhow::Result<()> {
     let Some(file) = missing_database(config) else { return Ok(()) };
+    if !config.data_folder.is_dir() {
+        return Ok(());
+    }
     let posted = posted_calls(&config.data_folder)?;
     anyhow::ensure!(
         posted == 0,

@@ -65,6 +65,15 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
     if !files.is_in_memory() {
         create_private(path).await;
     }
+    if !files.is_in_memory() {
+        files.bring_back();
+        for log in files.lost_logs() {
+            tracing::warn!(
+                "{} is the log of a database that was at {path} before; keep it until that database is back",
+                log.display()
+            );
+        }
+    }
     let pools = retry_while_busy(|| SqlitePools::open(&files, true)).await.map_err(|error| {
         let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
         match folder {

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
@@ -17,24 +17,35 @@ use rustix::process::{Flock, FlockOffsetType, FlockType, fcntl_getlk};
 const IN_MEMORY: &str = ":memory:";
 const LOG: &str = "-wal";
 const INDEX: &str = "-shm";
-/// Ending of the side files of a lost database, which SQLite does not know.
-const LOST: &str = ".lost";
+/// Beginning of the ending of side files of a lost database, which SQLite does not know.
+const LOST: &str = ".lost-";
+/// Ending of a log while connections are closed that do not know all of it.
+const ASIDE: &str = ".aside";
 /// Byte of an index on which every open connection has a lock, and the number of such bytes
 /// (<https://www.sqlite.org/walformat.html#wal_locks>).
 const INDEX_LOCK: (u64, u64) = (128, 1);
 /// The same of a database (`SHARED_FIRST` in <https://www.sqlite.org/src/file/src/os.h>).
 const DATABASE_LOCK: (u64, u64) = (0x4000_0002, 510);
 
-/// A file of the system, whatever its name.
+/// A file of the system, whatever its name. The number of a deleted file may be given to another one, which was
+/// created later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId {
     device: u64,
     inode: u64,
+    created: Option<SystemTime>,
 }
 
 impl FileId {
     fn of(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
+        let created = metadata.created().ok();
+        Self { device: metadata.dev(), inode: metadata.ino(), created }
+    }
+
+    /// Returns the ending of the side files of this database while it is lost.
+    fn lost_ending(&self) -> String {
+        let age = self.created.and_then(|created| created.duration_since(UNIX_EPOCH).ok());
+        format!("{LOST}{:x}-{:x}", self.inode, age.unwrap_or_default().as_nanos())
     }
 
     fn at(path: &Path) -> io::Result<Self> {
@@ -106,11 +117,21 @@ fn is_at((path, file): &(PathBuf, FileId)) -> bool {
     }
 }
 
+/// Moves a side file away from its path, if it is still there.
+fn move_away((path, file): &(PathBuf, FileId), ending: &str) -> io::Result<()> {
+    if FileId::at(path).is_ok_and(|found| found == *file) {
+        std::fs::rename(path, with_ending(path, ending))?;
+    }
+    Ok(())
+}
+
 #[derive(Debug, Default)]
 struct Opened {
     database: Option<DatabaseId>,
-    /// `None` while the connection that writes is replaced.
+    /// `None` for a database without a log.
     side_files: Option<SideFiles>,
+    /// True while the connection that writes is replaced.
+    is_reconnecting: bool,
     /// The open index, whose locks can be seen after it was deleted.
     index: Option<IndexHandle>,
     is_lost: bool,
@@ -193,10 +214,15 @@ impl OpenFiles {
     pub(crate) fn look(&self) -> io::Result<Option<DatabaseId>> {
         let found = std::fs::symlink_metadata(&self.database).and_then(|found| {
             let own = FileId::of(&found);
-            if !found.is_symlink() {
-                return Ok(DatabaseId { file: own, link: None });
+            let (target, link) = match found.is_symlink() {
+                true => (std::fs::metadata(&self.database)?, Some(own)),
+                false => (found, None),
+            };
+            // A pipe would keep whoever opens it.
+            if !target.is_file() {
+                return Err(io::ErrorKind::NotFound.into());
             }
-            Ok(DatabaseId { file: FileId::at(&self.database)?, link: Some(own) })
+            Ok(DatabaseId { file: FileId::of(&target), link })
         });
         match found {
             Ok(id) => Ok(Some(id)),
@@ -222,15 +248,22 @@ impl OpenFiles {
             return Ok(());
         }
         let database = self.look()?.ok_or(io::ErrorKind::NotFound)?;
-        let side_files = SideFiles::beside(&self.database)?;
-        let index = IndexHandle::open(&side_files.index.0)?;
+        let (side_files, index) = match SideFiles::beside(&self.database) {
+            // Without shared memory SQLite works without a log.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, None),
+            found => {
+                let found = found?;
+                let index = IndexHandle::open(&found.index.0)?;
+                (Some(found), index)
+            }
+        };
         let mut opened = self.opened.lock();
         // A connection must not mix another file with that of the others.
         if opened.database.is_some_and(|before| before != database) {
             return Err(io::Error::other("the file of the database was replaced"));
         }
-        (opened.database, opened.side_files) = (Some(database), Some(side_files));
-        opened.index = index;
+        (opened.database, opened.side_files, opened.index) = (Some(database), side_files, index);
+        opened.is_reconnecting = false;
         Ok(())
     }
 
@@ -238,9 +271,7 @@ impl OpenFiles {
     /// After a loss the path may lead to another database.
     pub(crate) fn may_reconnect(&self) -> bool {
         let mut opened = self.opened.lock();
-        if !opened.is_lost {
-            opened.side_files = None;
-        }
+        opened.is_reconnecting |= !opened.is_lost;
         !opened.is_lost
     }
 
@@ -252,7 +283,8 @@ impl OpenFiles {
     /// Returns what is missing at the paths, if the database is still there.
     pub(crate) fn side_file_loss(&self) -> Option<FileLoss> {
         let opened = self.opened.lock();
-        let SideFiles { log, index } = opened.side_files.as_ref()?;
+        let SideFiles { log, index } =
+            opened.side_files.as_ref().filter(|_| !opened.is_reconnecting)?;
         match (is_at(log), is_at(index)) {
             (true, true) => None,
             (true, false) => Some(FileLoss::Index),
@@ -261,22 +293,60 @@ impl OpenFiles {
     }
 
     /// Notes that no connection is made any more. The side files of a lost database leave their paths, because SQLite
-    /// would read the log into whatever file is at the path of the database.
+    /// would read the log into whatever file is at the path of the database. A log whose index is lost leaves its path
+    /// until the connections are closed: the last one deletes it by its name, although others may have written to it.
     pub(crate) fn lose(&self, loss: FileLoss) -> io::Result<()> {
         let mut opened = self.opened.lock();
         opened.is_lost = true;
-        let Some(SideFiles { log, index }) = &opened.side_files else { return Ok(()) };
+        let (Some(SideFiles { log, index }), Some(database)) =
+            (&opened.side_files, &opened.database)
+        else {
+            return Ok(());
+        };
+        let ending = database.file.lost_ending();
         match loss {
             FileLoss::Database => {
-                [log, index].into_iter().filter(|file| is_at(file)).try_for_each(|(path, _)| {
-                    match std::fs::rename(path, with_ending(path, LOST)) {
-                        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                        Ok(()) | Err(_) => Ok(()),
-                    }
-                })
+                [log, index].into_iter().try_for_each(|file| move_away(file, &ending))
             }
-            FileLoss::Log | FileLoss::Index => Ok(()),
+            FileLoss::Index => move_away(log, ASIDE),
+            FileLoss::Log => Ok(()),
         }
+    }
+
+    /// Moves side files back to their paths, if their database is at its path and nobody has made others.
+    pub(crate) fn bring_back(&self) {
+        let Ok(Some(database)) = self.look() else { return };
+        let Ok(path) = self.database.canonicalize() else { return };
+        for ending in [database.file.lost_ending().as_str(), ASIDE] {
+            let [log, index] = [LOG, INDEX].map(|side| with_ending(&path, side));
+            let lost = with_ending(&log, ending);
+            if !lost.exists() || std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+                continue;
+            }
+            for side in [index, log] {
+                // An index is made again.
+                if let Err(error) = std::fs::rename(with_ending(&side, ending), &side)
+                    && error.kind() != io::ErrorKind::NotFound
+                {
+                    tracing::error!("{} cannot be moved back: {error}", lost.display());
+                }
+            }
+        }
+    }
+
+    /// Returns the logs of lost databases that nobody has moved back.
+    pub(crate) fn lost_logs(&self) -> Vec<PathBuf> {
+        let Ok(path) = self.database.canonicalize() else { return Vec::new() };
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Vec::new();
+        };
+        let beginning = format!("{}{LOG}{LOST}", name.to_string_lossy());
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let is_lost = |file: &std::fs::DirEntry| {
+            file.file_name().to_string_lossy().starts_with(&beginning)
+                && file.metadata().is_ok_and(|log| log.len() > 0)
+        };
+        files.filter(is_lost).map(|file| file.path()).collect()
     }
 
     /// Returns true if the log has to be emptied before its connections are closed, because no other connection
@@ -294,13 +364,16 @@ impl OpenFiles {
     /// Deletes the side files of a lost database, whose log is empty.
     pub(crate) fn remove_lost(&self) {
         let opened = self.opened.lock();
-        if let Some(SideFiles { log, index }) = &opened.side_files {
-            for (path, file) in [log, index] {
-                let lost = (with_ending(path, LOST), *file);
-                if is_at(&lost) {
-                    // Only an empty file would stay.
-                    drop(std::fs::remove_file(&lost.0));
-                }
+        let (Some(SideFiles { log, index }), Some(database)) =
+            (&opened.side_files, &opened.database)
+        else {
+            return;
+        };
+        for (path, file) in [log, index] {
+            let lost = (with_ending(path, &database.file.lost_ending()), *file);
+            if is_at(&lost) {
+                // Only an empty file would stay.
+                drop(std::fs::remove_file(&lost.0));
             }
         }
     }

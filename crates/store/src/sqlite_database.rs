@@ -34,6 +34,8 @@ const MAX_CLOSE_WAIT: Duration = Duration::from_secs(10);
 const STORE_ID: &str = "SELECT id FROM store_identity";
 const WAS_DELETED: &str = "was deleted";
 const LOST_ITS_LOG: &str = "lost its log or the index of it";
+const WAITS: &str = "waits for";
+const REPLACED: &str = "was replaced by a file";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PoolPhase {
@@ -49,8 +51,6 @@ enum PoolPhase {
 struct State {
     pools: SqlitePools,
     phase: PoolPhase,
-    /// True if the open file left its path. The number of a deleted file may be given to another one.
-    was_away: bool,
     /// A file at the path that is not open, or could not be opened.
     seen: Option<SeenFile>,
     /// Reason that the database cannot be used.
@@ -81,13 +81,7 @@ impl SqliteDatabase {
         pools: SqlitePools,
     ) -> Result<Self, sqlx::Error> {
         let store_id = sqlx::query_scalar(STORE_ID).fetch_one(&pools.writer).await?;
-        let state = Mutex::new(State {
-            pools,
-            phase: PoolPhase::Open,
-            was_away: false,
-            seen: None,
-            loss: None,
-        });
+        let state = Mutex::new(State { pools, phase: PoolPhase::Open, seen: None, loss: None });
         Ok(Self { files, store_id, tasks: TaskTracker::new(), state })
     }
 
@@ -150,17 +144,16 @@ impl SqliteDatabase {
             (PoolPhase::Open, found) => {
                 self.begin_close(&mut state, FileLoss::Database);
                 let why = if found.is_some() { "was replaced" } else { WAS_DELETED };
-                state.was_away = true;
                 state.seen = found.map(|id| self.files.look_closely(id));
                 Err(self.lose(&mut state, why.to_owned()))
             }
             (PoolPhase::Closed, None) => {
-                (state.was_away, state.seen) = (true, None);
+                state.seen = None;
                 Err(self.lose(&mut state, WAS_DELETED.to_owned()))
             }
             (PoolPhase::Closed, Some(id)) => {
                 let file = self.files.look_closely(id);
-                let is_own = !state.was_away && self.files.is_database(id);
+                let is_own = self.files.is_database(id);
                 let is_same = |before: &SeenFile| {
                     before.is_unchanged(&file) || before.id == id && self.files.is_in_use()
                 };
@@ -181,7 +174,12 @@ impl SqliteDatabase {
                 };
                 Err(self.lose(&mut state, why))
             }
-            (PoolPhase::Closing | PoolPhase::Opening, _) => {
+            (PoolPhase::Closing | PoolPhase::Opening, found) => {
+                let is_own = found.is_some_and(|id| self.files.is_database(id));
+                if state.phase == PoolPhase::Closing && is_own {
+                    // Others can open it before this process has closed it.
+                    self.files.bring_back();
+                }
                 Err(self.unusable(state.loss.as_deref().unwrap_or_default()))
             }
         }
@@ -201,20 +199,31 @@ impl SqliteDatabase {
     /// Closes the connections to lost files.
     async fn close_lost(&self, pools: SqlitePools, loss: FileLoss) {
         let mut told = String::new();
-        while self.files.must_empty_log(loss) {
-            let Err(why) = empty_log(&pools.writer).await else { break };
-            if why != told {
-                tracing::error!(
-                    "the log of the lost database {} cannot be written into its file: {why}; it is tried again, and \
-                     no other file is opened before",
-                    self.path().display()
-                );
-                told = why;
+        let mut is_empty = false;
+        // A new connection would be one to another file.
+        while !is_empty && self.files.must_empty_log(loss) && pools.writer.size() > 0 {
+            match empty_log(&pools.writer).await {
+                Ok(()) => is_empty = true,
+                Err(why) => {
+                    if why != told {
+                        tracing::error!(
+                            "the log of the lost database {} cannot be written into its file: {why}; it is tried \
+                             again, and no other file is opened before",
+                            self.path().display()
+                        );
+                        told = why;
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
             }
-            tokio::time::sleep(RETRY_PAUSE).await;
         }
         pools.close().await;
-        self.files.remove_lost();
+        if is_empty {
+            self.files.remove_lost();
+        }
+        if loss == FileLoss::Index {
+            self.files.bring_back();
+        }
         self.state.lock().phase = PoolPhase::Closed;
     }
 
@@ -228,13 +237,11 @@ impl SqliteDatabase {
             Err(why) => {
                 state.phase = PoolPhase::Closed;
                 state.seen = Some(found.again());
-                let what =
-                    if was_open { "is there, but is a file" } else { "was replaced by a file" };
-                return Err(self.lose(&mut state, format!("{what} {why}")));
+                return Err(self.lose(&mut state, why));
             }
         };
         state.pools = pools.clone();
-        (state.was_away, state.seen, state.loss) = (false, None, None);
+        (state.seen, state.loss) = (None, None);
         state.phase = PoolPhase::Open;
         let path = self.path().display();
         if was_open {
@@ -249,11 +256,13 @@ impl SqliteDatabase {
 
     /// Opens a file, or returns the reason against it.
     async fn open_found(&self, found: &SeenFile, was_open: bool) -> Result<SqlitePools, String> {
-        let unusable = |error: sqlx::Error| format!("that cannot be opened: {}", one_line(&error));
+        let unusable =
+            |error: sqlx::Error| format!("{REPLACED} that cannot be opened: {}", one_line(&error));
         if was_open && let Some(user) = self.files.other_user().map_err(|e| unusable(e.into()))? {
-            return Err(format!("that {user} uses with the lost log; end it"));
+            return Err(format!("{WAITS} {user}, which still uses the lost log; end it"));
         }
-        self.look_into().await?;
+        self.files.bring_back();
+        self.look_into().await.map_err(|why| format!("{REPLACED} {why}"))?;
         // A copy has the permissions that its maker gave it.
         make_private(&self.path().to_string_lossy()).await;
         self.files.begin_again(found.id);
@@ -261,10 +270,16 @@ impl SqliteDatabase {
         // It may have been replaced meanwhile.
         let id: Result<String, _> = sqlx::query_scalar(STORE_ID).fetch_one(&pools.writer).await;
         match id.map_err(unusable) {
-            Ok(id) if id == self.store_id => Ok(pools),
+            Ok(id) if id == self.store_id => {
+                // A copy may have been made without a log.
+                let mode = sqlx::query("PRAGMA journal_mode = WAL").execute(&pools.writer).await;
+                mode.map_err(unusable)?;
+                self.files.note_opened().map_err(|error| unusable(error.into()))?;
+                Ok(pools)
+            }
             Ok(_) => {
                 pools.close().await;
-                Err("of another database".to_owned())
+                Err(format!("{REPLACED} of another database"))
             }
             Err(why) => {
                 pools.close().await;
@@ -288,6 +303,8 @@ impl SqliteDatabase {
                     "the database {path} {why} while it was open; it is opened again as soon as no process uses the \
                      deleted files, and nothing is lost"
                 );
+            } else if why.starts_with(WAITS) {
+                tracing::error!("the database {path} {why}");
             } else {
                 tracing::error!(
                     "the file of the database, {path}, {why} while it was open: nothing is written to it any more; \

@@ -42,13 +42,17 @@ impl SqlitePools {
     /// for everything, and vanishes with it.
     pub(crate) async fn open(files: &Arc<OpenFiles>, creates: bool) -> Result<Self, sqlx::Error> {
         let base = options_of(files.path());
-        // A new file can give the space of deleted rows back. An older one reuses it.
-        let options = base
-            .clone()
-            .create_if_missing(creates)
-            .auto_vacuum(SqliteAutoVacuum::Incremental)
-            .pragma("secure_delete", OVERWRITE_IN_PLACE)
-            .journal_mode(SqliteJournalMode::Wal);
+        let plain = base.clone().pragma("secure_delete", OVERWRITE_IN_PLACE);
+        // A new file can give the space of deleted rows back. An older one reuses it. These settings write, so that
+        // a connection which may be one to a replaced file has none of them.
+        let options = match creates {
+            true => plain
+                .clone()
+                .create_if_missing(true)
+                .auto_vacuum(SqliteAutoVacuum::Incremental)
+                .journal_mode(SqliteJournalMode::Wal),
+            false => plain.clone(),
+        };
         let (before, after) = (Arc::clone(files), Arc::clone(files));
         let writer = idle_pool()
             .max_connections(1)
@@ -64,13 +68,13 @@ impl SqlitePools {
                     Ok(files.note_opened()?)
                 })
             })
-            .connect_with(options.clone())
+            .connect_with(options)
             .await?;
         if files.is_in_memory() {
             return Ok(Self { reader: writer.clone(), writer });
         }
         // A later connection makes no empty database in place of a file that was deleted.
-        writer.set_connect_options(options.create_if_missing(false));
+        writer.set_connect_options(plain);
         let options = base.read_only(true).pragma("cache_size", READER_CACHE);
         let reader = idle_pool().max_connections(READERS).before_acquire(|connection, _| {
             let usable = !connection.is_in_transaction();

@@ -1,10 +1,13 @@
 //! Usage and calls: totals, ownership and grouping.
 
+use canon::Micros;
 use http::StatusCode;
-use ledger::{CallOutcome, LedgerEntry};
+use ledger::{CallError, CallOutcome, LedgerEntry};
 use store::AccountRole;
 
 use crate::gateway::{ConsoleGateway, ODD, SECOND, START, entry, escape};
+
+const DAY: Micros = Micros::from_days(1);
 
 #[tokio::test]
 async fn usage_totals_are_per_account() {
@@ -130,6 +133,11 @@ async fn list_and_export_have_the_selected_calls() {
             let mut call = entry(&keys[n % 2], &format!("r{n:02}"), model, 1);
             (call.lane, call.session) = (lane.into(), ["", "run"][n % 4 / 3].into());
             call.dialect = ["chat", "native"][n / 2 % 2].into();
+            call.ended = START - (n % 7 / 3) as i64 * DAY;
+            call.started = call.ended;
+            if n % 5 == 0 {
+                call.error = Some(Box::new(CallError::new("unavailable", "", "no lane answered")));
+            }
             (call.status, call.outcome) = match n % 5 {
                 0 => (503, CallOutcome::Failed),
                 1 => (404, CallOutcome::Failed),
@@ -141,7 +149,7 @@ async fn list_and_export_have_the_selected_calls() {
         .collect();
     gateway.store.post(&calls).await.unwrap();
     let cookie = gateway.sign_in("anna").await;
-    let conditions: [(&str, CallCondition); 11] = [
+    let conditions: [(&str, CallCondition); 15] = [
         ("status=failed", |call| call.outcome != CallOutcome::Done),
         ("status=done", |call| call.outcome == CallOutcome::Done),
         ("status=503", |call| call.status == 503),
@@ -152,12 +160,22 @@ async fn list_and_export_have_the_selected_calls() {
         ("session=run", |call| &*call.session == "run"),
         ("key=def", |call| &*call.key_id == "def"),
         ("model=m1", |call| &*call.model == "m1"),
+        ("error=unavailable", |call| call.error.is_some()),
+        ("range=2027-01", |_| true),
+        ("range=24h", |call| call.ended >= START - DAY),
+        ("to=2027-01-14&from=2027-01-13", |call| call.ended < START),
         ("", |_| true),
     ];
     for (first, is_first) in conditions {
         for (second, is_second) in conditions.into_iter().filter(|(second, _)| {
             second.split('=').next() != first.split('=').next() || second.is_empty()
         }) {
+            // Days count more than a range.
+            if first.starts_with("range=24h") && second.starts_with("to=")
+                || first.starts_with("to=") && second.starts_with("range=24h")
+            {
+                continue;
+            }
             let query = format!("?{first}&{second}");
             let list = gateway.get(&format!("/console/calls{query}")).cookie(&cookie).send().await;
             let file =
@@ -175,11 +193,24 @@ async fn list_and_export_have_the_selected_calls() {
     for (path, told) in [
         ("/console/calls?model=none", "No matching calls"),
         ("/console/calls?status=odd", "The status is not known"),
+        ("/console/calls?range=8d", "The range is not known"),
+        ("/console/usage?from=2027-01-32", "A day is written like this"),
+        (
+            "/console/calls?range=2027-01",
+            "<option value=\"2027-01\" selected>January 2027</option>",
+        ),
+        ("/console/calls?error=unavailable", "no lane answered"),
         ("/console/calls", "data-label=\"Key\" title=\"Key def\"><bdi>robot</bdi>"),
         ("/console/calls", "data-label=\"Account\"><bdi>ben</bdi>"),
     ] {
         gateway.get(path).cookie(&cookie).send().await.assert_contains(told);
     }
+    let days = "from=2027-01-13&amp;to=2027-01-14";
+    let usage = gateway.get(&format!("/console/usage?{}", days.replace("&amp;", "&")));
+    let usage = usage.cookie(&cookie).send().await;
+    usage.assert_contains(days);
+    let count = calls.iter().filter(|call| call.ended < START).count();
+    usage.assert_contains(&format!("<dt>Calls</dt><dd>{count}</dd>"));
     let found = gateway.get("/console/calls?id=r07").cookie(&cookie).send().await;
     assert_eq!(found.header("location"), "/console/calls/r07");
 }
