@@ -42,16 +42,14 @@ impl SqlitePools {
     /// for everything, and vanishes with it.
     pub(crate) async fn open(files: &Arc<OpenFiles>, creates: bool) -> Result<Self, sqlx::Error> {
         let base = options_of(files.path());
-        let plain = base.clone().pragma("secure_delete", OVERWRITE_IN_PLACE);
+        let options = base.clone().pragma("secure_delete", OVERWRITE_IN_PLACE);
         // A new file can give the space of deleted rows back. An older one reuses it. These settings write, so that
         // a connection which may be one to a replaced file has none of them.
         let options = match creates {
-            true => plain
-                .clone()
-                .create_if_missing(true)
+            true => options
                 .auto_vacuum(SqliteAutoVacuum::Incremental)
                 .journal_mode(SqliteJournalMode::Wal),
-            false => plain.clone(),
+            false => options,
         };
         let (before, after) = (Arc::clone(files), Arc::clone(files));
         let writer = idle_pool()
@@ -68,13 +66,13 @@ impl SqlitePools {
                     Ok(files.note_opened()?)
                 })
             })
-            .connect_with(options)
+            .connect_with(options.clone().create_if_missing(creates))
             .await?;
         if files.is_in_memory() {
             return Ok(Self { reader: writer.clone(), writer });
         }
         // A later connection makes no empty database in place of a file that was deleted.
-        writer.set_connect_options(plain);
+        writer.set_connect_options(options);
         let options = base.read_only(true).pragma("cache_size", READER_CACHE);
         let reader = idle_pool().max_connections(READERS).before_acquire(|connection, _| {
             let usable = !connection.is_in_transaction();
