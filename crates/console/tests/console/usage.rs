@@ -135,7 +135,7 @@ async fn list_and_export_have_the_selected_calls() {
             call.dialect = ["chat", "native"][n / 2 % 2].into();
             call.ended = START - (n % 7 / 3) as i64 * DAY;
             call.started = call.ended;
-            if n % 5 == 0 {
+            if n.is_multiple_of(5) {
                 call.error = Some(Box::new(CallError::new("unavailable", "", "no lane answered")));
             }
             (call.status, call.outcome) = match n % 5 {
