@@ -101,7 +101,8 @@ impl RestoredFile {
 
     async fn replace_file(&self, database: &Path) -> anyhow::Result<Option<PathBuf>> {
         // A link stays, and leads to the restored file.
-        let database = &database.canonicalize().unwrap_or_else(|_| database.to_owned());
+        let target = if database.is_symlink() { database.canonicalize().ok() } else { None };
+        let database = target.as_deref().unwrap_or(database);
         let part = TemporaryDatabase::new(beside(database, ".restoring"))?;
         self.extract(&part.0).with_context(|| format!("{} cannot be written", part.0.display()))?;
         self.require_schema(&part).await?;
