@@ -19,6 +19,7 @@ use crate::sqlite_pools::{CONNECT_TIMEOUT, SqlitePools, make_private};
 use crate::{Store, StoreError};
 
 const POSTGRES_CONNECTIONS: u32 = 16;
+
 impl Store {
     /// Opens `sqlite:path/to.db` (creates the file, but not its folder) or `postgres://…` and
     /// migrates the schema. Several processes may do so at once.
@@ -64,9 +65,8 @@ async fn sqlite(path: &str) -> Result<Db, StoreError> {
     let files = Arc::new(OpenFiles::new(path));
     if !files.is_in_memory() {
         create_private(path).await;
-    }
-    if !files.is_in_memory() {
         files.bring_back();
+        files.bring_log_back();
         for log in files.lost_logs() {
             tracing::warn!(
                 "{} is the log of a database that was at {path} before; keep it until that database is back",

@@ -313,23 +313,31 @@ impl OpenFiles {
         }
     }
 
-    /// Moves side files back to their paths, if their database is at its path and nobody has made others.
+    /// Moves the side files of a lost database back to their paths, if it is at its path and nobody has made others.
     pub(crate) fn bring_back(&self) {
-        let Ok(Some(database)) = self.look() else { return };
+        if let Ok(Some(database)) = self.look() {
+            self.move_back(&database.file.lost_ending());
+        }
+    }
+
+    /// Moves a log back whose index was lost. No connection of this process may be open: the last one would delete it.
+    pub(crate) fn bring_log_back(&self) {
+        self.move_back(ASIDE);
+    }
+
+    fn move_back(&self, ending: &str) {
         let Ok(path) = self.database.canonicalize() else { return };
-        for ending in [database.file.lost_ending().as_str(), ASIDE] {
-            let [log, index] = [LOG, INDEX].map(|side| with_ending(&path, side));
-            let lost = with_ending(&log, ending);
-            if !lost.exists() || std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
-                continue;
-            }
-            for side in [index, log] {
-                // An index is made again.
-                if let Err(error) = std::fs::rename(with_ending(&side, ending), &side)
-                    && error.kind() != io::ErrorKind::NotFound
-                {
-                    tracing::error!("{} cannot be moved back: {error}", lost.display());
-                }
+        let [log, index] = [LOG, INDEX].map(|side| with_ending(&path, side));
+        let lost = with_ending(&log, ending);
+        if !lost.exists() || std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+            return;
+        }
+        for side in [index, log] {
+            // An index is made again.
+            if let Err(error) = std::fs::rename(with_ending(&side, ending), &side)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::error!("{} cannot be moved back: {error}", lost.display());
             }
         }
     }

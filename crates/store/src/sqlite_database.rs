@@ -222,7 +222,7 @@ impl SqliteDatabase {
             self.files.remove_lost();
         }
         if loss == FileLoss::Index {
-            self.files.bring_back();
+            self.files.bring_log_back();
         }
         self.state.lock().phase = PoolPhase::Closed;
     }
@@ -267,25 +267,26 @@ impl SqliteDatabase {
         make_private(&self.path().to_string_lossy()).await;
         self.files.begin_again(found.id);
         let pools = SqlitePools::open(&self.files, false).await.map_err(unusable)?;
-        // It may have been replaced meanwhile.
-        let id: Result<String, _> = sqlx::query_scalar(STORE_ID).fetch_one(&pools.writer).await;
-        match id.map_err(unusable) {
-            Ok(id) if id == self.store_id => {
-                // A copy may have been made without a log.
-                let mode = sqlx::query("PRAGMA journal_mode = WAL").execute(&pools.writer).await;
-                mode.map_err(unusable)?;
-                self.files.note_opened().map_err(|error| unusable(error.into()))?;
-                Ok(pools)
-            }
-            Ok(_) => {
-                pools.close().await;
-                Err(format!("{REPLACED} of another database"))
-            }
-            Err(why) => {
-                pools.close().await;
-                Err(why)
-            }
+        let why = match self.begin_log(&pools.writer).await {
+            Ok(true) => return Ok(pools),
+            Ok(false) => format!("{REPLACED} of another database"),
+            Err(error) => unusable(error),
+        };
+        // The next look at the files needs that none is open.
+        pools.close().await;
+        Err(why)
+    }
+
+    /// Begins the log of an opened file, because a copy may have been made without one. Returns false if the file was
+    /// replaced by another database meanwhile.
+    async fn begin_log(&self, writer: &SqlitePool) -> Result<bool, sqlx::Error> {
+        let id: String = sqlx::query_scalar(STORE_ID).fetch_one(writer).await?;
+        if id != self.store_id {
+            return Ok(false);
         }
+        sqlx::query("PRAGMA journal_mode = WAL").execute(writer).await?;
+        self.files.note_opened()?;
+        Ok(true)
     }
 
     fn unusable(&self, why: &str) -> sqlx::Error {
