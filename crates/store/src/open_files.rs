@@ -242,20 +242,20 @@ impl OpenFiles {
         SeenFile { id, stamps, since: Instant::now() }
     }
 
-    /// Notes the files that the connection which writes has just opened.
-    pub(crate) fn note_opened(&self) -> io::Result<()> {
+    /// Notes the files that the connection which writes has just opened, in this journal mode. Fails if somebody has
+    /// deleted one of them since.
+    pub(crate) fn note_opened(&self, journal_mode: &str) -> io::Result<()> {
         if self.is_in_memory() {
             return Ok(());
         }
         let database = self.look()?.ok_or(io::ErrorKind::NotFound)?;
-        let (side_files, index) = match SideFiles::beside(&self.database) {
-            // Without shared memory SQLite works without a log.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, None),
-            found => {
-                let found = found?;
-                let index = IndexHandle::open(&found.index.0)?;
-                (Some(found), index)
-            }
+        // Without shared memory SQLite works without a log.
+        let (side_files, index) = if journal_mode == "wal" {
+            let found = SideFiles::beside(&self.database)?;
+            let index = IndexHandle::open(&found.index.0)?;
+            (Some(found), index)
+        } else {
+            (None, None)
         };
         let mut opened = self.opened.lock();
         // A connection must not mix another file with that of the others.

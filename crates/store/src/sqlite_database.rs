@@ -284,8 +284,9 @@ impl SqliteDatabase {
         if id != self.store_id {
             return Ok(false);
         }
-        sqlx::query("PRAGMA journal_mode = WAL").execute(writer).await?;
-        self.files.note_opened()?;
+        let mode: String =
+            sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_one(writer).await?;
+        self.files.note_opened(&mode)?;
         Ok(true)
     }
 

@@ -62,8 +62,11 @@ impl SqlitePools {
                 let files = Arc::clone(&after);
                 Box::pin(async move {
                     // The first read opens the side files.
-                    sqlx::query("SELECT 1 FROM sqlite_schema").fetch_optional(connection).await?;
-                    Ok(files.note_opened()?)
+                    let first = sqlx::query("SELECT 1 FROM sqlite_schema");
+                    first.fetch_optional(&mut *connection).await?;
+                    let mode: String =
+                        sqlx::query_scalar("PRAGMA journal_mode").fetch_one(connection).await?;
+                    Ok(files.note_opened(&mode)?)
                 })
             })
             .connect_with(options.clone().create_if_missing(creates))

@@ -326,3 +326,31 @@ fn a_log_that_grew_during_a_long_read_shrinks_again() {
         store.close().await;
     });
 }
+
+#[test]
+fn an_index_that_is_deleted_while_it_is_made_is_noticed() {
+    run(TestDatabase::sqlite(), async |database| {
+        let (store, file) = (database.open().await, file_of(&database));
+        store.put_setting("name", "value").await.unwrap();
+        let index = PathBuf::from(format!("{}-shm", file.display()));
+        let mut deleted = 0;
+        let begun = Instant::now();
+        while deleted < 100 {
+            assert!(begun.elapsed() < DEADLINE, "after {deleted} times it was not made again");
+            // Opens it again, as soon as it is found missing.
+            let using = store.setting("name");
+            let deleting = tokio::task::spawn_blocking({
+                let index = index.clone();
+                move || (0..1_000).filter(|_| std::fs::remove_file(&index).is_ok()).count()
+            });
+            let (_, times) = tokio::join!(using, deleting);
+            deleted += times.unwrap();
+        }
+        assert_eq!(until_it_works(&store).await.as_deref(), Some("value"));
+        assert!(index.exists());
+        store.put_setting("name", "other").await.unwrap();
+        store.close().await;
+        let again = database.open().await;
+        assert_eq!(again.setting("name").await.unwrap().as_deref(), Some("other"));
+    });
+}
