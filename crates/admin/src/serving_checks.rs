@@ -96,24 +96,33 @@ impl Admin {
                 ),
             ];
         }
-        // After a longer silence the money on this node decides.
-        if silence <= MAX_STORE_SILENCE {
-            *self.health.service.lock() = None;
-            return [
-                HealthCheck::good(CheckName::Store, format!("{kind} answers")),
-                HealthCheck::good(CheckName::Leases, "leases are renewed"),
-            ];
-        }
-        let service = self.offline_service();
-        let OfflineService { served, refused } = service;
-        let seconds = silence.as_secs();
-        let why = funds.heartbeat_error().unwrap_or_else(|| "no answer in time".to_owned());
-        let unposted = funds.open_calls.unposted_count();
-        let message = format!(
-            "{kind} has confirmed nothing for {seconds} s ({why}); {unposted} settled calls wait for it"
-        );
         let hint = "start the database, make room on its disk, or mend the network; the gateway goes on by \
                     itself";
+        let (seconds, unposted) = (silence.as_secs(), funds.open_calls.unposted_count());
+        let is_silent = silence > MAX_STORE_SILENCE;
+        if !is_silent && !funds.lease_client.is_refused_money() {
+            *self.health.service.lock() = None;
+            let store = match funds.post_error() {
+                None => HealthCheck::good(CheckName::Store, format!("{kind} answers")),
+                Some(why) => HealthCheck::warning(
+                    CheckName::Store,
+                    format!("{unposted} settled calls cannot be stored in {kind}: {why}"),
+                    hint,
+                ),
+            };
+            return [store, HealthCheck::good(CheckName::Leases, "leases are renewed")];
+        }
+        // The money on this node decides.
+        let service = self.offline_service();
+        let OfflineService { served, refused } = service;
+        let why = funds.heartbeat_error().unwrap_or_else(|| "no answer in time".to_owned());
+        let message = if is_silent {
+            format!(
+                "{kind} has confirmed nothing for {seconds} s ({why}); {unposted} settled calls wait for it"
+            )
+        } else {
+            format!("{kind} leases no money ({why}); {unposted} settled calls wait for it")
+        };
         let of_keys = format!("{served} of the {} keys in use are served", served + refused);
         if served == 0 {
             return [

@@ -45,6 +45,8 @@ pub struct LeaseClient<S> {
     /// When the last answered message was sent, by the steady clock.
     last_contact: AtomicMicros,
     outage_limit: AtomicMicros,
+    /// The last request for money, if the store failed on it. A store on a full disk may fail on some requests only.
+    failed_request: Mutex<Option<(Arc<KeyBalance>, LeaseNeed)>>,
     /// True if every heartbeat returns all free money.
     yields_money: AtomicBool,
     nodes: AtomicU32,
@@ -146,6 +148,7 @@ impl<S: LeaseStore> LeaseClient<S> {
             session: tokio::sync::Mutex::default(),
             last_contact,
             outage_limit: AtomicMicros::new(DEFAULT_OUTAGE_LIMIT),
+            failed_request: Mutex::default(),
             yields_money: AtomicBool::new(false),
             nodes: AtomicU32::new(1),
             seq: AtomicI64::new(0),
@@ -202,6 +205,11 @@ impl<S: LeaseStore> LeaseClient<S> {
     /// Returns the time since the last answer of the store.
     pub fn time_since_contact(&self) -> Micros {
         self.clock.steady() - self.last_contact.load()
+    }
+
+    /// Returns true if the store failed on the last request for money. Every heartbeat repeats that request.
+    pub fn is_refused_money(&self) -> bool {
+        self.failed_request.lock().is_some()
     }
 
     /// Returns the number of live nodes.
@@ -368,7 +376,12 @@ impl<S: LeaseStore> LeaseClient<S> {
             ahead,
         };
         let sent = self.steady();
-        let granted = self.store.grant(&request).await?;
+        let granted = self.store.grant(&request).await;
+        *self.failed_request.lock() = match &granted {
+            Err(LeaseStoreError::Unreachable(_)) => Some((Arc::clone(balance), need)),
+            Ok(_) | Err(LeaseStoreError::Fenced) => None,
+        };
+        let granted = granted?;
         self.note_contact(sent);
         if !(ahead && matches!(granted, LeaseGrant::Short(_))) {
             balance.apply(granted, seq, usable_until(sent), self.steady());
@@ -459,7 +472,17 @@ impl<S: LeaseStore> LeaseClient<S> {
             let LeaseState { token, version, .. } = *lease;
             self.store.take_back(&LeaseReturn { token, version, keep: Money::ZERO }).await?;
         }
-        Ok(())
+        self.repeat_failed_request().await
+    }
+
+    /// Repeats the request for money that the store failed on: without calls nothing else would show that it can
+    /// answer again. A later heartbeat returns the money.
+    async fn repeat_failed_request(&self) -> Result<(), LeaseStoreError> {
+        let failed = self.failed_request.lock().clone();
+        let Some((balance, need)) = failed else { return Ok(()) };
+        // A call makes a request of its own now.
+        let Ok(_turn) = balance.request_lock.try_lock() else { return Ok(()) };
+        self.fetch(&balance, need, true).await.map(drop)
     }
 
     /// Returns the bound of unreported spending of every lease. Calls that this very heartbeat reports

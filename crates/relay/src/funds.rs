@@ -60,6 +60,8 @@ pub struct NodeFunds {
     store: Store,
     /// Reason of the last heartbeat that failed; `None` after one that was answered.
     heartbeat_error: Mutex<Option<String>>,
+    /// Reason why the last batch of settled calls was not stored; `None` after one that was.
+    post_error: Mutex<Option<String>>,
     /// Folder of the journal.
     pub node_folder: NodeFolder,
 }
@@ -72,8 +74,15 @@ impl NodeFunds {
         store: Store,
         node_folder: NodeFolder,
     ) -> Self {
-        let (refusals, heartbeat_error) = (RefusalCounts::default(), Mutex::default());
-        Self { open_calls, lease_client, refusals, store, heartbeat_error, node_folder }
+        Self {
+            open_calls,
+            lease_client,
+            refusals: RefusalCounts::default(),
+            store,
+            heartbeat_error: Mutex::default(),
+            post_error: Mutex::default(),
+            node_folder,
+        }
     }
 
     /// The database.
@@ -187,6 +196,7 @@ impl NodeFunds {
             let posted = posting.await.unwrap_or_else(|_| {
                 Err(LeaseStoreError::Unreachable("the store did not answer in time".to_owned()))
             });
+            *self.post_error.lock() = posted.as_ref().err().map(ToString::to_string);
             match posted {
                 Ok(count) => {
                     let stops = stop.is_cancelled();
@@ -314,6 +324,11 @@ impl NodeFunds {
     /// Returns the reason why the last heartbeat failed, if it did.
     pub fn heartbeat_error(&self) -> Option<String> {
         self.heartbeat_error.lock().clone()
+    }
+
+    /// Returns the reason why the last batch of settled calls was not stored, if it was not.
+    pub fn post_error(&self) -> Option<String> {
+        self.post_error.lock().clone()
     }
 
     /// Returns the money that running calls do not need, now and with every heartbeat from now on,

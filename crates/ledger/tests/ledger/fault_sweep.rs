@@ -73,7 +73,10 @@ fn every_message_to_the_store_may_fail_once() {
             scenario(&mut cluster, None);
             let count = match &*faults.lock() {
                 LineFaults::Nth { count, .. } => *count,
-                LineFaults::Fine | LineFaults::Cut | LineFaults::Rough(_) => 0,
+                LineFaults::Fine
+                | LineFaults::Cut
+                | LineFaults::NoGrants
+                | LineFaults::Rough(_) => 0,
             };
             cluster.shut_down();
             swept = number;

@@ -19,7 +19,7 @@ use crate::store_line::{LineFaults, MessageFate, StoreLine};
 pub(crate) struct TestNode {
     pub(crate) book: Arc<OpenCalls>,
     pub(crate) client: LeaseClient<StoreLine>,
-    line: StoreLine,
+    pub(crate) line: StoreLine,
     pub(crate) interrupted: usize,
 }
 

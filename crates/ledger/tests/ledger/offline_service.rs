@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::cluster::{held, run};
 use crate::laws::TestNode;
 use crate::memory_store::MemoryStore;
+use crate::store_line::LineFaults;
 
 fn counts(served: usize, refused: usize) -> OfflineService {
     OfflineService { served, refused }
@@ -34,4 +35,28 @@ fn the_keys_in_use_decide_and_the_others_only_if_there_are_none() {
     assert!(hold("r2").is_err(), "and calls are refused");
     clock.pass(Micros::from_secs(300));
     assert_eq!(node.client.offline_service(&all), counts(0, 2), "it was not used for a while");
+}
+
+/// A store on a full disk may answer heartbeats and still lease no money.
+#[test]
+fn a_store_that_leases_no_money_is_asked_again_with_every_heartbeat() {
+    let clock = Arc::new(TestClock::at(Micros::from_secs(1_000)));
+    let store = MemoryStore::new(&[Some(1_000)]);
+    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
+    let key = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let hundred = Money::from_nanos(100);
+    let hold = |id| run(node.client.hold(&key, Arc::new(held(id, "k0")), hundred, hundred));
+    *node.line.faults.lock() = LineFaults::NoGrants;
+    assert!(!node.client.is_refused_money(), "nobody has asked");
+    assert!(hold("r1").is_err());
+    clock.pass(Micros::from_secs(1));
+    assert!(run(node.client.heartbeat()).is_err(), "it asks again, and says that it fails");
+    assert!(node.client.is_refused_money());
+    assert_eq!(node.client.time_since_contact(), Micros::ZERO, "though the store answers");
+
+    *node.line.faults.lock() = LineFaults::Fine;
+    clock.pass(Micros::from_secs(1));
+    run(node.client.heartbeat()).unwrap();
+    assert!(!node.client.is_refused_money(), "without a call");
+    assert!(hold("r2").is_ok());
 }

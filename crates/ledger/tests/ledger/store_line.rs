@@ -32,6 +32,8 @@ pub(crate) enum LineFaults {
     Fine,
     /// Nothing arrives.
     Cut,
+    /// Requests for money fail, as on a disk without room for a row.
+    NoGrants,
     /// Faults are random.
     Rough(SeededRandom),
     /// The message with that number has these faults.
@@ -45,7 +47,7 @@ pub(crate) enum LineFaults {
 impl LineFaults {
     fn fate(&mut self) -> MessageFate {
         match self {
-            Self::Fine => MessageFate::default(),
+            Self::Fine | Self::NoGrants => MessageFate::default(),
             Self::Cut => MessageFate { lost: true, ..MessageFate::default() },
             Self::Rough(random) => MessageFate {
                 waits: [random.below(3), random.below(3)],
@@ -123,6 +125,9 @@ impl LeaseStore for StoreLine {
     }
 
     async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
+        if matches!(*self.faults.lock(), LineFaults::NoGrants) {
+            return Err(LeaseStoreError::Unreachable("the disk is full".to_owned()));
+        }
         match self.say(Message::Grant(ask.clone())).await? {
             Answer::LeaseGrant(granted) => Ok(granted),
             other => odd(&other),
