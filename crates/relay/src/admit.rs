@@ -132,8 +132,7 @@ fn hold_record(
     let session = session::find(call, facts);
     let wanted = (&facts.needs, session.as_deref());
     let now = call.engine.monotonic_now();
-    let mut candidates = route::ordered_candidates(call, wanted, route, now);
-    route::place_session(call, &mut candidates, now);
+    let candidates = route::placed_candidates(call, wanted, route, now);
     let first = candidates.first();
     let (start_cost, cost_per_second) =
         first.map(|first| costs(&first.lane, &first.health)).unwrap_or_default();

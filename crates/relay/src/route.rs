@@ -17,6 +17,8 @@ use config::{LaneOrder, LiveLane, Route};
 
 /// Wait for a provider at its `max_in_flight` if there is no other.
 const FULL_PROVIDER_WAIT: Micros = Micros::from_millis(100);
+/// Attempts to place a new session at a lane while others are placed there too.
+const MAX_PLACINGS: usize = 8;
 /// Output size at which prices are compared.
 const COMPARED_OUTPUT_TOKENS: u64 = 1_000;
 
@@ -70,6 +72,8 @@ pub(super) struct PlacedSession {
     hash: u64,
     /// True if this node knows no lane of it.
     is_new: bool,
+    /// Sessions of the candidate when the lanes were ordered.
+    seen: u32,
     /// Lane among whose sessions it counts since this call.
     counted_at: Option<Arc<HealthTracker>>,
 }
@@ -359,12 +363,14 @@ pub(super) fn ordered_candidates(
     let draw = match hash {
         Some(LaneHash { hash, is_kept }) => {
             let lane = call.engine.session_lanes.find(hash, now);
-            let session = PlacedSession { hash, is_new: lane.is_none(), counted_at: None };
+            let is_new = lane.is_none();
             // The order of the file counts more than a cache, so that a session leaves a fallback.
             let priority = candidates.iter().map(|one| one.priority).min();
-            let first = |one: &&mut Candidate| is_kept && Some(one.priority) == priority;
-            for one in candidates.iter_mut().filter(first) {
-                one.session = Some(session.clone());
+            let is_placed = |one: &Candidate| is_kept && Some(one.priority) == priority;
+            for (one, ranked) in candidates.iter_mut().zip(&lane_candidates) {
+                let session =
+                    PlacedSession { hash, is_new, seen: ranked.sessions, counted_at: None };
+                one.session = is_placed(one).then_some(session);
             }
             LaneDraw::Session { hash, lane }
         }
@@ -381,39 +387,57 @@ pub(super) fn ordered_candidates(
     ordered
 }
 
-/// Remembers the first candidate as the lane of a new session. Calls that run at the same time then go there
-/// too, and other new sessions count this one.
-pub(super) fn place_session(call: &Call, candidates: &mut [Candidate], now: Micros) {
-    let Some(first) = candidates.first() else { return };
-    let session = first.session.as_ref().filter(|session| session.is_new);
-    let (Some(hash), Some(slot)) = (session.map(|session| session.hash), first.slot_hash()) else {
-        return;
-    };
-    if !matches!(first.standing(now), LaneState::Good | LaneState::Probing) {
-        return;
+/// Returns the candidates in the order to try them, and places a new session at the first one. Sessions that begin
+/// at the same moment are placed one after the other, because each counts those before it.
+pub(super) fn placed_candidates(
+    call: &Call,
+    wanted: (&RequestNeeds, Option<&str>),
+    route: &Route,
+    now: Micros,
+) -> Vec<Candidate> {
+    let mut candidates = ordered_candidates(call, wanted, route, now);
+    // After the last attempt the session is not counted.
+    for _ in 0..MAX_PLACINGS {
+        if place_session(call, &mut candidates, now) {
+            break;
+        }
+        candidates = ordered_candidates(call, wanted, route, now);
     }
-    let counted_at = match call.engine.session_lanes.place(hash, LaneMark::of(slot), now) {
-        Ok(()) => {
-            first.health.add_session();
-            Some(Arc::clone(&first.health))
+    candidates
+}
+
+/// Remembers the first candidate as the lane of a new session. Calls that run at the same time then go there
+/// too, and other new sessions count this one. Returns false if another session began there since the lanes were
+/// ordered.
+fn place_session(call: &Call, candidates: &mut [Candidate], now: Micros) -> bool {
+    let Some(first) = candidates.first() else { return true };
+    let session = first.session.as_ref().filter(|session| session.is_new);
+    let (Some(session), Some(slot)) = (session, first.slot_hash()) else { return true };
+    if !matches!(first.standing(now), LaneState::Good | LaneState::Probing) {
+        return true;
+    }
+    if !first.health.add_session_after(session.seen) {
+        return false;
+    }
+    let placed = call.engine.session_lanes.place(session.hash, LaneMark::of(slot), now);
+    let counted_at = placed.is_ok().then(|| Arc::clone(&first.health));
+    if let Err(own) = placed {
+        first.health.remove_session();
+        let is_own = |one: &Candidate| {
+            one.session.is_some()
+                && one.slot_hash().map(LaneMark::of) == Some(own)
+                && one.standing(now) == LaneState::Good
+        };
+        let at = candidates.iter().position(is_own);
+        if let Some(before) = at.and_then(|at| candidates.get_mut(..=at)) {
+            before.rotate_right(1);
         }
-        Err(own) => {
-            let is_own = |one: &Candidate| {
-                one.session.is_some()
-                    && one.slot_hash().map(LaneMark::of) == Some(own)
-                    && one.standing(now) == LaneState::Good
-            };
-            let at = candidates.iter().position(is_own);
-            if let Some(before) = at.and_then(|at| candidates.get_mut(..=at)) {
-                before.rotate_right(1);
-            }
-            None
-        }
-    };
+    }
     for session in candidates.iter_mut().filter_map(|one| one.session.as_mut()) {
         session.is_new = false;
         session.counted_at.clone_from(&counted_at);
     }
+    true
 }
 
 /// Ranks the lanes by price. Lanes of equal price keep their order, and fallbacks stay last.

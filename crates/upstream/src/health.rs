@@ -240,6 +240,13 @@ impl HealthTracker {
         self.sessions.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a session that begins here. Returns false, without that, if there are not `seen` sessions any more.
+    #[must_use]
+    pub fn add_session_after(&self, seen: u32) -> bool {
+        let more = seen.saturating_add(1);
+        self.sessions.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
     /// Takes back a session that began elsewhere.
     pub fn remove_session(&self) {
         // `Err` means that there is none, which `u32::checked_sub` reports.
