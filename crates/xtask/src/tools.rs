@@ -39,7 +39,8 @@ pub(crate) fn cargo_workspace(command: &str) -> Command {
     cargo(&[command, "--workspace", "--features", TEST_FEATURES])
 }
 
-fn describe(command: &Command) -> String {
+/// Returns the program and its arguments.
+pub(crate) fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
