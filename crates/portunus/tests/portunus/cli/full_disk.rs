@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use super::{Folder, LogLines, holds_soon, log_lines, terminate};
+use super::{Folder, LogLines, end_of, holds_soon, log_lines, terminate};
 use crate::small_disk::SmallDisk;
 
 /// Sets how far the files of a process may grow. It stands for the space on its disk.
@@ -53,7 +53,7 @@ pub(super) fn start(folder: &Folder) -> (Child, LogLines, String) {
 
 pub(super) fn call(url: &str, key: &str) -> Child {
     Command::new("curl")
-        .args(["-s", "-i", &format!("{url}/v1/chat/completions"), "-H"])
+        .args(["-s", "-i", "-m", "60", &format!("{url}/v1/chat/completions"), "-H"])
         .args([&format!("Authorization: Bearer {key}"), "-H", "Content-Type: application/json"])
         .args(["-d", r#"{"model":"m","messages":[{"role":"user","content":"Hello!"}]}"#])
         .stdout(Stdio::piped())
@@ -63,7 +63,11 @@ pub(super) fn call(url: &str, key: &str) -> Child {
 
 fn probe(url: &str) -> Child {
     let ready = format!("{url}/readyz");
-    Command::new("curl").args(["-s", "-i", &ready]).stdout(Stdio::piped()).spawn().unwrap()
+    Command::new("curl")
+        .args(["-s", "-i", "-m", "60", &ready])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// Returns all that a caller got.
@@ -73,7 +77,33 @@ pub(super) fn reply(caller: Child) -> String {
 
 /// Takes a request of the gateway.
 pub(super) fn accept(upstream: &TcpListener) -> TcpStream {
-    let (mut connection, _) = upstream.accept().unwrap();
+    let mut accepted = None;
+    let comes = holds_soon(|| {
+        accepted = try_accept(upstream);
+        accepted.is_some()
+    });
+    read_request(accepted.filter(|_| comes).expect("a call reaches the provider"))
+}
+
+/// Takes a request of the gateway; `None` if the caller got its answer without one.
+pub(super) fn accept_of(caller: &mut Child, upstream: &TcpListener) -> Option<TcpStream> {
+    let mut accepted = None;
+    let ends = holds_soon(|| {
+        accepted = try_accept(upstream);
+        accepted.is_some() || caller.try_wait().unwrap().is_some()
+    });
+    assert!(ends, "the call has no answer and reaches no provider");
+    accepted.map(read_request)
+}
+
+fn try_accept(upstream: &TcpListener) -> Option<TcpStream> {
+    upstream.set_nonblocking(true).unwrap();
+    let (connection, _) = upstream.accept().ok()?;
+    connection.set_nonblocking(false).unwrap();
+    Some(connection)
+}
+
+fn read_request(mut connection: TcpStream) -> TcpStream {
     let mut request = Vec::new();
     while !request.ends_with(b"}") {
         let mut piece = [0; 4_096];
@@ -203,7 +233,7 @@ fn a_call_settled_on_a_full_disk_is_stored_later_or_named_at_the_end() {
             Command::new("kill").arg(child.id().to_string()).status().unwrap();
             let line = log.wait_for("neither in the database nor in the journal");
             assert!(line.contains(id), "{line}");
-            assert_eq!(child.wait().unwrap().code(), Some(1));
+            assert_eq!(end_of(&mut child).code(), Some(1));
         }
     }
 }

@@ -24,7 +24,7 @@ mod scim;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ fn a_signal_during_the_start_ends_it_cleanly() {
             .unwrap();
         let _silent = database.accept().unwrap();
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{signal}");
+        assert_eq!(end_of(&mut child).code(), Some(0), "{signal}");
     }
 }
 
@@ -151,7 +151,20 @@ fn serve(folder: &Folder, listen: &str) -> (Child, String) {
 
 fn terminate(mut child: Child) -> Option<i32> {
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    child.wait().unwrap().code()
+    end_of(&mut child).code()
+}
+
+/// Waits for the end of a process, which is killed if it does not come.
+fn end_of(child: &mut Child) -> ExitStatus {
+    let mut status = None;
+    let ends = holds_soon(|| {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    if !ends {
+        child.kill().unwrap();
+    }
+    status.expect("it ends")
 }
 
 #[test]
@@ -379,7 +392,7 @@ fn a_changed_configuration_is_taken_and_a_bad_one_is_not() {
     Command::new("kill").args(["-HUP", &child.id().to_string()]).status().unwrap();
     assert!(becomes(before), "a hang-up reloads");
     Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(end_of(&mut child).code(), Some(0));
 }
 
 #[test]
