@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
+use crate::lease_need::{FailedRequest, LeaseNeed};
 use crate::store_rollback::PendingRepost;
 use crate::{
     Clock, ClosedCounts, HeartbeatReport, HoldError, HoldRecord, HoldRefusal, HoldTicket,
@@ -45,8 +46,7 @@ pub struct LeaseClient<S> {
     /// When the last answered message was sent, by the steady clock.
     last_contact: AtomicMicros,
     outage_limit: AtomicMicros,
-    /// The last request for money, if the store failed on it. A store on a full disk may fail on some requests only.
-    failed_request: Mutex<Option<(Arc<KeyBalance>, LeaseNeed)>>,
+    failed_request: FailedRequest,
     /// True if every heartbeat returns all free money.
     yields_money: AtomicBool,
     nodes: AtomicU32,
@@ -58,15 +58,6 @@ pub struct LeaseClient<S> {
     repost: Mutex<Option<PendingRepost>>,
     /// Rollbacks of the store that nobody was told yet.
     rollbacks: Mutex<Vec<StoreRollback>>,
-}
-
-/// Money to request for a call.
-#[derive(Clone, Copy, Default)]
-struct LeaseNeed {
-    full: Money,
-    least: Money,
-    /// Size of the whole hold.
-    hold: Money,
 }
 
 #[derive(Default)]
@@ -148,7 +139,7 @@ impl<S: LeaseStore> LeaseClient<S> {
             session: tokio::sync::Mutex::default(),
             last_contact,
             outage_limit: AtomicMicros::new(DEFAULT_OUTAGE_LIMIT),
-            failed_request: Mutex::default(),
+            failed_request: FailedRequest::default(),
             yields_money: AtomicBool::new(false),
             nodes: AtomicU32::new(1),
             seq: AtomicI64::new(0),
@@ -209,7 +200,7 @@ impl<S: LeaseStore> LeaseClient<S> {
 
     /// Returns true if the store failed on the last request for money. Every heartbeat repeats that request.
     pub fn is_refused_money(&self) -> bool {
-        self.failed_request.lock().is_some()
+        self.failed_request.get().is_some()
     }
 
     /// Returns the number of live nodes.
@@ -377,10 +368,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         };
         let sent = self.steady();
         let granted = self.store.grant(&request).await;
-        *self.failed_request.lock() = match &granted {
-            Err(LeaseStoreError::Unreachable(_)) => Some((Arc::clone(balance), need)),
-            Ok(_) | Err(LeaseStoreError::Fenced) => None,
-        };
+        self.failed_request.note(balance, need, &granted);
         let granted = granted?;
         self.note_contact(sent);
         if !(ahead && matches!(granted, LeaseGrant::Short(_))) {
@@ -478,8 +466,7 @@ impl<S: LeaseStore> LeaseClient<S> {
     /// Repeats the request for money that the store failed on: without calls nothing else would show that it can
     /// answer again. A later heartbeat returns the money.
     async fn repeat_failed_request(&self) -> Result<(), LeaseStoreError> {
-        let failed = self.failed_request.lock().clone();
-        let Some((balance, need)) = failed else { return Ok(()) };
+        let Some((balance, need)) = self.failed_request.get() else { return Ok(()) };
         // A call makes a request of its own now.
         let Ok(_turn) = balance.request_lock.try_lock() else { return Ok(()) };
         self.fetch(&balance, need, true).await.map(drop)

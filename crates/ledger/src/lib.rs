@@ -20,6 +20,7 @@ mod journal_writer;
 mod key_balance;
 mod key_tallies;
 mod lease_client;
+mod lease_need;
 mod lease_store;
 mod lease_totals;
 mod memory_disk;
