@@ -86,7 +86,7 @@ impl KeyRecord {
 }
 
 row! {
-    struct KeyRow {
+    pub(crate) struct KeyRow {
         id: String,
         account_id: String,
         made_by: Option<String>,
@@ -177,6 +177,8 @@ macro_rules! key_selection {
     };
 }
 
+pub(crate) use {key_columns, key_selection};
+
 /// Sets `changed` for an edit at the time `$2`.
 macro_rules! next_changed {
     () => {
@@ -216,7 +218,7 @@ const UPDATE: &str = concat!(
     " WHERE id = $1"
 );
 
-fn records(rows: Vec<KeyRow>) -> Result<Vec<KeyRecord>, StoreError> {
+pub(crate) fn records(rows: Vec<KeyRow>) -> Result<Vec<KeyRecord>, StoreError> {
     Ok(rows.into_iter().map(KeyRecord::try_from).collect::<Result<_, _>>()?)
 }
 
