@@ -54,7 +54,7 @@ mod vault;
 mod version;
 mod watched_checks;
 
-pub use access::keys::key_front;
+pub use access::keys::{key_front, key_id_in};
 pub use account_admin::AccountAdmin;
 pub use account_terms::TermsView;
 pub use accounts::{AccountChange, AccountDraft, CreatedAccount, user_json};

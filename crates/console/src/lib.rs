@@ -23,6 +23,7 @@ mod host;
 mod known_device;
 mod layout;
 mod links;
+mod list_view;
 mod mails;
 mod nav;
 mod oidc;

@@ -17,8 +17,9 @@ const EVERYONE: &[AccountRole] = &AccountRole::ALL;
 const SPENDERS: &[AccountRole] = &[AccountRole::Owner, AccountRole::Admin, AccountRole::Member];
 const ADMINISTRATORS: &[AccountRole] = &[AccountRole::Owner, AccountRole::Admin];
 
-const NAV_ENTRIES: [NavEntry; 15] = [
+const NAV_ENTRIES: [NavEntry; 16] = [
     NavEntry { path: "/console", title: "Overview", visible_to: EVERYONE },
+    NavEntry { path: "/console/keys", title: "Keys", visible_to: EVERYONE },
     NavEntry { path: "/console/usage", title: "Usage", visible_to: EVERYONE },
     NavEntry { path: "/console/calls", title: "Calls", visible_to: EVERYONE },
     NavEntry { path: "/console/sessions", title: "Sessions", visible_to: EVERYONE },
@@ -38,8 +39,12 @@ const NAV_ENTRIES: [NavEntry; 15] = [
 /// Renders the navigation with the current page marked.
 pub(crate) fn render_nav(viewer: PageViewer<'_>, here: &str) -> Markup {
     let role = viewer.account.role;
+    let title = NAV_ENTRIES.iter().find(|entry| entry.path == here).map(|entry| entry.title);
     html! {
         nav.places aria-label="Console" {
+            // Opens the list on a small screen, without a script. A wide screen always shows the list.
+            input.unseen #places type="checkbox";
+            label for="places" { "Menu" @if let Some(title) = title { span.muted { " · " (title) } } }
             ul {
                 @for entry in NAV_ENTRIES.iter().filter(|entry| entry.visible_to.contains(&role)) {
                     li {

@@ -17,9 +17,9 @@ use crate::pages::admin::{
     providers, settings, system,
 };
 use crate::pages::{
-    account, agents, authorize, calls, confirm, device, front, identity, keys, login, mcp_servers,
-    members, model, models, overview, people, playground, reference, reset, second_step, sessions,
-    setup, signup, team, teams, usage,
+    account, agents, authorize, calls, confirm, device, front, identity, key_list, keys, login,
+    mcp_servers, members, model, models, overview, people, playground, reference, reset,
+    revoke_keys, second_step, sessions, setup, signup, team, teams, usage,
 };
 use crate::state::ConsoleState;
 use crate::{ConsoleHost, assets, error_page, form, guard, layout, links, urls};
@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 122] = [
+static ROUTES: [PageRoute; 123] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -112,8 +112,9 @@ static ROUTES: [PageRoute; 122] = [
     route!(Session GET  "/console/playground" => playground::show),
     route!(Session GET  "/console/playground/call/{*path}" => playground::call),
     route!(Session POST "/console/playground/call/{*path}" => playground::call),
-    route!(Session GET  "/console/keys" => keys::list),
+    route!(Session GET  "/console/keys" => key_list::show),
     route!(Session POST "/console/keys" => keys::create),
+    route!(Session POST "/console/keys/revoke" => revoke_keys::revoke),
     route!(Session GET  "/console/keys/new" => keys::new_form),
     route!(Session GET  "/console/keys/{id}/edit" => keys::edit),
     route!(Session POST "/console/keys/{id}/edit" => keys::change),

@@ -110,6 +110,12 @@ pub fn key_front(id: &str, scope: KeyScope) -> String {
     format!("{PREFIX}{mark}{id}-")
 }
 
+/// Returns the public id in the text of a key, or in its beginning.
+pub fn key_id_in(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix(PREFIX)?;
+    rest.strip_prefix(ADMIN_MARK).unwrap_or(rest).split('-').next().filter(|id| !id.is_empty())
+}
+
 /// Returns random letters and digits.
 pub fn random_letters(length: usize) -> Result<String, aws_lc_rs::error::Unspecified> {
     letters_from(length, rand::fill)

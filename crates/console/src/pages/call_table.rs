@@ -32,9 +32,16 @@ impl CallNames {
                 keys.insert(key.id, key.name);
             }
         }
-        let owners = if user.sees_all() { state.store.owners().await? } else { Vec::new() };
-        let accounts = owners.iter().map(|one| (one.id().to_owned(), one.name().to_owned()));
-        Ok(Self { keys, accounts: accounts.collect() })
+        let mut accounts = HashMap::new();
+        if user.sees_all() {
+            let ids: BTreeSet<&str> = calls.iter().map(|call| &*call.account_id).collect();
+            for id in ids {
+                if let Some(owner) = state.store.owner(id).await? {
+                    accounts.insert(id.to_owned(), owner.name().to_owned());
+                }
+            }
+        }
+        Ok(Self { keys, accounts })
     }
 }
 

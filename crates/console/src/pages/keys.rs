@@ -9,12 +9,12 @@ use axum::response::Response;
 use canon::Micros;
 use http::StatusCode;
 use maud::html;
-use store::{KeyOwner, KeyRecord, KeyScope};
+use store::{KeyOwner, KeyRecord, KeyScope, KeyStanding};
 
 use super::account::prove;
 use super::key_form::{self, KeyTerms};
+use super::key_list::PAGE_PATH;
 use super::new_key_page::render_new_key;
-use super::overview::KeyState;
 use crate::form::{FieldErrors, FormFields, QueryFields};
 use crate::layout::{Layout, ok_page, page};
 use crate::page_error::PageError;
@@ -32,11 +32,6 @@ const OVERLAP_CHOICES: [(&str, &str, Micros); 4] = [
     ("week", "for a week", Micros::from_days(7)),
     ("none", "not at all", Micros::ZERO),
 ];
-
-/// `GET /console/keys`, for browsers that reload a submitted form.
-pub(crate) async fn list(user: SignedInUser) -> Response {
-    redirect_to(&user.path_for("/console"))
-}
 
 /// `GET /console/keys/new`, with `?scope=admin` for an admin key.
 pub(crate) async fn new_form(
@@ -112,7 +107,7 @@ pub(crate) async fn create(
         }
         Err(error) => return Err(error.into()),
     };
-    let body = render_new_key(&state, &record, &text, "Your new key", &user.path_for("/console"));
+    let body = render_new_key(&state, &record, &text, "Your new key", &user.path_for(PAGE_PATH));
     Ok(ok_page(&Layout::signed_in("Your new key", &user), &body))
 }
 
@@ -122,7 +117,7 @@ fn form(
     fields: &FormFields,
     errors: &FieldErrors,
 ) -> Response {
-    let home = user.path_for("/console");
+    let home = user.path_for(PAGE_PATH);
     let scope = key_form::scope_of(fields);
     let title = match scope {
         KeyScope::Call => "New key",
@@ -130,10 +125,10 @@ fn form(
     };
     let body = html! {
         section.card {
-            p.crumbs { a href=(home) { "Console" } " / Keys" }
+            p.crumbs { a href=(home) { "Keys" } }
             h1 { (title) @if let Some(team) = &user.team { " of " bdi { (team.name) } } }
             (error_summary(errors))
-            form method="post" action=(user.path_for("/console/keys")) {
+            form method="post" action=(user.path_for(PAGE_PATH)) {
                 (key_form::render(scope, fields, errors, None))
                 div.actions {
                     button.button type="submit" { "Create key" }
@@ -213,7 +208,7 @@ fn edit_form(
     let here = format!("/console/keys/{}", urls::escape_value(&key.id));
     let body = html! {
         section.card {
-            p.crumbs { a href=(home) { "Console" } " / Keys" }
+            p.crumbs { a href=(home) { "Keys" } }
             h1 { "Edit " bdi { (key.name) } }
             p.muted {
                 code { (key_front(&key.id, key.scope)) "…" }
@@ -259,7 +254,7 @@ pub(crate) async fn rotate_form(
         OVERLAP_CHOICES.iter().filter(|(_, _, overlap)| !overlaps || *overlap == Micros::ZERO);
     let body = html! {
         section.card {
-            p.crumbs { a href=(home) { "Console" } " / Keys" }
+            p.crumbs { a href=(home) { "Keys" } }
             h1 { "Rotate this key?" }
             p { strong { bdi { (key.name) } } " gets a new value. What it may do and what it has "
                 "spent stay as they are." }
@@ -323,7 +318,16 @@ async fn find(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<(KeyRecord, String), PageError> {
     let Path(id) = id.map_err(|_| PageError::NotFound)?;
-    let key = state.store.key(&id).await?.ok_or(PageError::NotFound)?;
+    find_by_id(state, user, &id).await
+}
+
+/// The same for an id from a form.
+pub(super) async fn find_by_id(
+    state: &ConsoleState,
+    user: &SignedInUser,
+    id: &str,
+) -> Result<(KeyRecord, String), PageError> {
+    let key = state.store.key(id).await?.ok_or(PageError::NotFound)?;
     if !user.may_see(&key.account_id) {
         return Err(PageError::NotFound);
     }
@@ -332,8 +336,8 @@ async fn find(
         return Err(PageError::Forbidden);
     }
     let home = match owner {
-        KeyOwner::Person(_) => "/console".to_owned(),
-        KeyOwner::Team(team) => urls::with_team("/console", &team.id),
+        KeyOwner::Person(_) => PAGE_PATH.to_owned(),
+        KeyOwner::Team(team) => urls::with_team(PAGE_PATH, &team.id),
     };
     Ok((key, home))
 }
@@ -346,12 +350,12 @@ pub(crate) async fn revoke_form(
 ) -> Result<Response, PageError> {
     let (key, home) = find(&state, &user, id).await?;
     let now = state.now();
-    if KeyState::of(&key, now) == KeyState::Revoked {
+    if KeyStanding::of(&key, now) == KeyStanding::Revoked {
         return Ok(redirect_to(&home));
     }
     let body = html! {
         section.card {
-            p.crumbs { a href=(home) { "Console" } " / Keys" }
+            p.crumbs { a href=(home) { "Keys" } }
             h1 { "Revoke this key?" }
             p { "Programs that use " strong { bdi { (key.name) } } " are refused from now on, "
                 "running streams included. This cannot be undone." }

@@ -8,14 +8,16 @@ use axum::response::Response;
 use canon::Micros;
 use http::StatusCode;
 use maud::{Markup, html};
-use store::{Account, AccountRole, Link, LinkPurpose};
+use store::{AccountRole, Link, LinkPurpose, PersonOrder, PersonSelection, PersonSummary};
 
 use super::copy_block;
-use crate::form::{FieldErrors, FormFields, FormInput};
+use super::key_list::{self, time_or_never};
+use crate::form::{FieldErrors, FormFields, FormInput, QueryFields};
 use crate::layout::{Layout, ok_page, page};
 use crate::links;
+use crate::list_view::{ListView, ORDER, TEXT};
 use crate::page_error::PageError;
-use crate::redirect::see_other;
+use crate::redirect::{redirect_to, see_other};
 use crate::session::SignedInUser;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
@@ -23,17 +25,28 @@ use crate::{display, mails, shared_fields, urls};
 use admin::{AdminError, InviteDraft, may_grant_role, random};
 
 const PAGE_PATH: &str = "/console/people";
+const STATE: &str = "state";
+const PARAMETERS: [&str; 3] = [TEXT, STATE, ORDER];
+/// Orders that can be chosen: parameter value, label.
+const ORDERS: [(&str, &str); 4] = [
+    (PersonOrder::Name.word(), "Username"),
+    (PersonOrder::Spent.word(), "Spent"),
+    (PersonOrder::LastUse.word(), "Last use"),
+    (PersonOrder::Created.word(), "Joined"),
+];
 const MAX_FIELD_BYTES: usize = 4_096;
 
 /// `GET /console/people`
 pub(crate) async fn show(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
     if !user.may_invite() {
         return Err(PageError::Forbidden);
     }
-    list(&state, &user, StatusCode::OK, &FormFields::default(), &FieldErrors::default()).await
+    let (fields, errors) = (FormFields::default(), FieldErrors::default());
+    list(&state, &user, StatusCode::OK, &query, (&fields, &errors)).await
 }
 
 /// `POST /console/people/invites`
@@ -45,11 +58,11 @@ pub(crate) async fn invite(
     if !user.may_invite() {
         return Err(PageError::Forbidden);
     }
-    let mut errors = FieldErrors::default();
+    let (none, mut errors) = (FormFields::default(), FieldErrors::default());
     let email = fields.get_single("email", MAX_FIELD_BYTES)?;
     let Some(role) = AccountRole::by_word(fields.get("role")) else {
         errors.add("role", "Choose a role.");
-        return list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await;
+        return list(&state, &user, StatusCode::BAD_REQUEST, &none, (&fields, &errors)).await;
     };
     let email = (!email.is_empty()).then(|| email.to_owned());
     let draft = InviteDraft { email: email.clone(), role, team: None };
@@ -57,7 +70,7 @@ pub(crate) async fn invite(
         Ok(path) => Ok(show_invitation(&state, &user, email.as_deref(), &path).await),
         Err(AdminError::Invalid { message, .. }) => {
             errors.add("email", message);
-            list(&state, &user, StatusCode::BAD_REQUEST, &fields, &errors).await
+            list(&state, &user, StatusCode::BAD_REQUEST, &none, (&fields, &errors)).await
         }
         Err(error) => Err(error.into()),
     }
@@ -106,10 +119,23 @@ async fn list(
     state: &ConsoleState,
     user: &SignedInUser,
     status: StatusCode,
-    fields: &FormFields,
-    errors: &FieldErrors,
+    query: &FormFields,
+    (fields, errors): (&FormFields, &FieldErrors),
 ) -> Result<Response, PageError> {
-    let accounts = state.store.accounts().await?;
+    let view = ListView { path: PAGE_PATH, query, parameters: &PARAMETERS };
+    let disabled = match query.get(STATE) {
+        "" => None,
+        "active" => Some(false),
+        "locked" => Some(true),
+        _ => return Err(PageError::BadRequest("The state of people is not known.")),
+    };
+    let selection = PersonSelection { text: view.text()?, disabled };
+    let order = PersonOrder::by_word(query.get(ORDER)).unwrap_or_default();
+    let people = state.store.person_page(&selection, order, view.rows()).await?;
+    let total = people.total(disabled);
+    if let Some(last) = view.last_page(total) {
+        return Ok(redirect_to(&last));
+    }
     let mut invites = state.store.links_for(LinkPurpose::Invite).await?;
     invites.retain(|link| links::is_valid(state, link));
     let mode = SignUpMode::load(&state.store).await?;
@@ -118,7 +144,21 @@ async fn list(
         div.title { h1 { "People" } }
         section {
             h2 { "Accounts" }
-            (account_table(&accounts, user))
+            (view.search_form("Username or e-mail", &ORDERS, order.word()))
+            (view.parts("States of accounts", STATE, [
+                ("", "All", people.total(None)),
+                ("active", "Active", people.active),
+                ("locked", "Locked", people.locked),
+            ]))
+            @if people.people.is_empty() {
+                div.empty {
+                    h3 { "Nobody matches" }
+                    p { "Another search or state shows more. " a href=(PAGE_PATH) { "Show all people" } }
+                }
+            } @else {
+                (account_table(&view, order, &people.people, user, now))
+                (view.pager("Pages of people", total))
+            }
         }
         section {
             h2 { "Invitations" }
@@ -140,18 +180,29 @@ async fn list(
     Ok(page(status, &Layout::signed_in("People", &user.account).with_nav(PAGE_PATH), &body))
 }
 
-fn account_table(accounts: &[Account], user: &SignedInUser) -> Markup {
+fn account_table(
+    view: &ListView<'_>,
+    order: PersonOrder,
+    people: &[PersonSummary],
+    user: &SignedInUser,
+    now: Micros,
+) -> Markup {
+    let heading = |of: PersonOrder, label: &str| view.heading(of.word(), label, order == of);
     html! {
         div.sheet {
             table.list {
                 thead { tr {
-                    th scope="col" { "Username" }
+                    (heading(PersonOrder::Name, "Username"))
                     th scope="col" { "E-mail" }
                     th scope="col" { "Role" }
+                    th scope="col" { "Keys" }
+                    (heading(PersonOrder::Spent, "Spent"))
+                    (heading(PersonOrder::LastUse, "Last use"))
+                    (heading(PersonOrder::Created, "Joined"))
                     th scope="col" { "State" }
                 } }
                 tbody {
-                    @for account in accounts {
+                    @for PersonSummary { account, keys, spent, last_used } in people {
                         tr {
                             th scope="row" {
                                 a href={ (PAGE_PATH) "/" (urls::escape_value(&account.id)) } {
@@ -166,6 +217,17 @@ fn account_table(accounts: &[Account], user: &SignedInUser) -> Markup {
                                 }
                             }
                             td data-label="Role" { (account.role.word()) }
+                            td data-label="Keys" {
+                                @if *keys == 0 { span.muted { "none" } }
+                                @else {
+                                    a href={ (key_list::PAGE_PATH) "?q=" (urls::escape_value(&account.username)) } {
+                                        (keys) span.unseen { " keys of " (account.username) }
+                                    }
+                                }
+                            }
+                            td data-label="Spent" { (display::money(*spent)) }
+                            td data-label="Last use" { (time_or_never(*last_used, now)) }
+                            td data-label="Joined" { (display::relative_time(account.created, now)) }
                             td data-label="State" {
                                 @if account.disabled { span.badge.off { "Locked" } }
                                 @else { span.badge.good { "Active" } }

@@ -12,9 +12,8 @@ use axum::response::Response;
 use catalog::{Model, ModelKind};
 use http::{HeaderMap, Uri, header};
 use maud::{Markup, html};
-use store::{KeyOwner, KeyRecord, KeyScope};
+use store::{KeyOwner, KeyRecord, KeyScope, KeyStanding};
 
-use super::overview::KeyState;
 use crate::assets;
 use crate::form::QueryFields;
 use crate::layout::{Layout, ok_page};
@@ -59,8 +58,7 @@ pub(crate) async fn show(
         None => KeyOwner::Person(user.account.clone()),
     };
     let mut keys = state.store.keys_of(owner.id()).await?;
-    let usable =
-        |key: &KeyRecord| KeyState::of(key, now) == KeyState::Active && key.scope == KeyScope::Call;
+    let usable = |key: &KeyRecord| KeyStanding::of(key, now).works() && key.scope == KeyScope::Call;
     keys.retain(|key| usable(key) && user.may_change_key(key, &owner));
     let models: Vec<ModelChoice> = state.with_catalog(|catalog| {
         let choice = |model: &Arc<Model>| ModelChoice {

@@ -1,5 +1,6 @@
 //! One team: members, keys, spending terms.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
@@ -9,10 +10,10 @@ use canon::Money;
 use http::StatusCode;
 use ledger::BudgetPeriod;
 use maud::{Markup, html};
-use store::{AccountTerms, BudgetTerms, RateLimits, StoreError, Team};
+use store::{AccountTerms, BudgetTerms, KeyStanding, RateLimits, StoreError, Team};
 
 use super::key_form::{self, MAX_FIELD_BYTES};
-use super::overview::{KeyOwners, KeyState, key_table, spent_of_cap};
+use super::key_list::{self, KeyOwners, KeyTable, spent_of_cap};
 use super::{members, teams};
 use crate::display;
 use crate::form::{FieldErrors, FormFields, FormInput};
@@ -26,6 +27,8 @@ use admin::{
     AdminError, ReadVersion, TeamAction, TeamChange, TeamView, TermsView, names, version_of,
 };
 
+/// Keys on the page. The others are in the list of keys.
+const MAX_SHOWN_KEYS: usize = 25;
 const NAME_TAKEN: &str = "This name is taken by a team or somebody's account.";
 
 pub(super) fn page_path(team: &Team) -> String {
@@ -250,7 +253,7 @@ pub(super) async fn render_page(
     let now = state.now();
     let view = state.host.accounts().team(&user.actor(), &team.id).await?;
     let mut keys = state.store.keys_of(&team.id).await?;
-    keys.sort_by_key(|key| (KeyState::of(key, now), std::cmp::Reverse(key.created)));
+    keys.sort_by_key(|key| (KeyStanding::of(key, now), Reverse(key.created)));
     let terms = TeamTerms::of(&view);
     let lately = match terms.spending.budget {
         Some(budget) => {
@@ -259,7 +262,8 @@ pub(super) async fn render_page(
         }
         None => None,
     };
-    let key_owners = KeyOwners::load(state, &user).await?;
+    let shown = keys.get(..MAX_SHOWN_KEYS).unwrap_or(&keys);
+    let key_owners = KeyOwners::load(state, &user, shown).await?;
     let own = terms.fields();
     let filled = if fields.contains("cap") { fields } else { &own };
     let body = html! {
@@ -284,7 +288,10 @@ pub(super) async fn render_page(
             @if keys.is_empty() {
                 div.empty { h3 { "No keys yet" } p { "Keys made for the team are listed here." } }
             } @else {
-                (key_table(&keys, &user, &key_owners, now, 1))
+                (KeyTable { user: &user, owners: &key_owners, now }.render(shown))
+                @if shown.len() < keys.len() {
+                    p { a href=(user.path_for(key_list::PAGE_PATH)) { "All " (keys.len()) " keys" } }
+                }
             }
         }
         div.columns {

@@ -82,7 +82,7 @@ async fn errors_are_shown_beside_fields_and_values_are_kept() {
     got.assert_contains("value=\"lots\"");
     got.assert_contains("value=\"7\"");
     assert!(gateway.store.keys().await.unwrap().is_empty());
-    gateway.get("/console/keys").cookie(&cookie).send().await.assert_redirect("/console");
+    gateway.get("/console/keys").cookie(&cookie).send().await.assert_contains("No keys yet");
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn revocation_asks_first_and_applies_at_once() {
     assert_eq!(gateway.store.key("abc").await.unwrap().unwrap().revoked, None);
     for _ in 0..2 {
         let got = gateway.post("/console/keys/abc/revoke", &[]).cookie(&cookie).send().await;
-        got.assert_redirect("/console");
+        got.assert_redirect("/console/keys");
     }
     let revoked = gateway.store.key("abc").await.unwrap().unwrap();
     assert_eq!(revoked.revoked, Some(START));
@@ -173,7 +173,7 @@ async fn revocation_asks_first_and_applies_at_once() {
         .cookie(&cookie)
         .send()
         .await
-        .assert_redirect("/console");
+        .assert_redirect("/console/keys");
 }
 
 #[tokio::test]
@@ -238,9 +238,64 @@ async fn number_of_keys_per_account_is_limited() {
     assert_eq!(got.status, StatusCode::BAD_REQUEST);
     got.assert_contains("Revoke one first");
     let console = gateway.get("/console").cookie(&cookie).send().await;
-    assert!(console.body.len() < 100_000);
-    console.assert_contains("Page 1 of 4");
-    gateway.get("/console?page=99").cookie(&cookie).send().await.assert_contains("Page 4 of 4");
+    console.assert_contains("All 100 keys");
+    let list = gateway.get("/console/keys").cookie(&cookie).send().await;
+    assert!(list.body.len() < 100_000);
+    list.assert_contains("Page 1 of 4");
+    let beyond = gateway.get("/console/keys?q=k&page=99").cookie(&cookie).send().await;
+    beyond.assert_redirect("/console/keys?q=k&page=4");
+    let last = gateway.get("/console/keys?q=k&page=4").cookie(&cookie).send().await;
+    last.assert_contains("Page 4 of 4");
+}
+
+#[tokio::test]
+async fn keys_are_searched_sorted_and_selected_by_state() {
+    let gateway = ConsoleGateway::new().await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
+    let bert = gateway.account("bert", AccountRole::Member).await;
+    for (owner, id, name) in
+        [(&anna, "shopkey", "web shop"), (&anna, "agentkey", "<agent>"), (&bert, "bertkey", "web")]
+    {
+        gateway.key_of(owner, id, name).await;
+    }
+    // Of caps of 5 USD.
+    for (id, cost) in [("shopkey", 4_000_000_000), ("agentkey", 5_000_000_000)] {
+        let key = gateway.store.key(id).await.unwrap().unwrap();
+        gateway.store.post(&[entry(&key, id, "demo-chat", cost)]).await.unwrap();
+    }
+    let cookie = gateway.sign_in("anna").await;
+    let get = async |query: &str| {
+        gateway.get(&format!("/console/keys?{query}")).cookie(&cookie).send().await
+    };
+    let all = get("").await;
+    all.assert_contains("&lt;agent&gt;");
+    all.assert_lacks("bertkey");
+    let place = |page: &str, text: &str| page.find(text).unwrap();
+    for (sort, first, second) in [("name", "agentkey", "shopkey"), ("state", "shopkey", "agentkey")]
+    {
+        let page = get(&format!("sort={sort}")).await.body;
+        assert!(place(&page, first) < place(&page, second), "{sort}");
+        assert!(page.contains("aria-sort="), "{sort}");
+    }
+    let found = get("q=SHOP").await;
+    found.assert_contains("shopkey");
+    found.assert_lacks("agentkey");
+    get("q=sk-pt-agentkey-%E2%80%A6").await.assert_contains("&lt;agent&gt;");
+    let near = get("state=near_cap&sort=spent").await;
+    near.assert_contains("shopkey");
+    near.assert_lacks("agentkey");
+    get("state=expired").await.assert_contains("No matching keys");
+    assert_eq!(get("state=unknown").await.status, StatusCode::BAD_REQUEST);
+    let console = gateway.get("/console").cookie(&cookie).send().await;
+    console.assert_contains("1 key has spent 80 % of its cap or more");
+    console.assert_contains("1 key has spent its cap and is refused");
+    console.assert_contains("/console/keys?state=near_cap");
+
+    gateway.account("ada", AccountRole::Owner).await;
+    let cookie = gateway.sign_in("ada").await;
+    let of_bert = gateway.get("/console/keys?q=bert").cookie(&cookie).send().await;
+    of_bert.assert_contains("bertkey");
+    of_bert.assert_lacks("shopkey");
 }
 
 #[tokio::test]
@@ -268,7 +323,7 @@ async fn key_edits_are_validated() {
         ("revoked", ""),
     ];
     let got = gateway.post("/console/keys/abc/edit", &fields).cookie(&cookie).send().await;
-    got.assert_redirect("/console");
+    got.assert_redirect("/console/keys");
     let key = gateway.store.key("abc").await.unwrap().unwrap();
     assert_eq!((key.name.as_str(), key.cap), ("shop", Some(Money::from_nanos(2_000_000_000))));
     assert_eq!(
@@ -341,7 +396,7 @@ async fn rotated_key_keeps_its_old_value_for_the_overlap() {
     assert_eq!(gateway.store.key("abc").await.unwrap().unwrap(), key);
     post("none").await.assert_contains("sk-pt-abc-");
     gateway.store.revoke_key("abc", START).await.unwrap();
-    post("day").await.assert_redirect("/console");
+    post("day").await.assert_redirect("/console/keys");
 }
 
 #[tokio::test]
@@ -438,4 +493,37 @@ async fn admin_keys_need_an_administrator_with_recent_proof() {
         gateway.post(&path, &fields).cookie(&cookie).send().await.assert_redirect(&prove);
     }
     assert_eq!(gateway.store.keys().await.unwrap(), [key]);
+}
+
+#[tokio::test]
+async fn several_keys_are_revoked_after_a_question() {
+    let gateway = ConsoleGateway::new().await;
+    let anna = gateway.account("anna", AccountRole::Member).await;
+    let bert = gateway.account("bert", AccountRole::Member).await;
+    for (owner, id) in [(&anna, "one"), (&anna, "two"), (&anna, "three"), (&bert, "berts")] {
+        gateway.key_of(owner, id, &format!("{id} <key>")).await;
+    }
+    let cookie = gateway.sign_in("anna").await;
+    let list = gateway.get("/console/keys").cookie(&cookie).send().await;
+    list.assert_contains("Choose two &lt;key&gt;");
+    let post = async |fields: &[(&str, &str)]| {
+        gateway.post("/console/keys/revoke", fields).cookie(&cookie).send().await
+    };
+    let revoked = async |id: &str| gateway.store.key(id).await.unwrap().unwrap().revoked.is_some();
+    post(&[]).await.assert_redirect("/console/keys");
+    let question = post(&[("key", "one"), ("key", "two")]).await;
+    question.assert_contains("Revoke 2 keys?");
+    question.assert_contains("one &lt;key&gt;");
+    assert!(!revoked("one").await, "nothing happens before it is confirmed");
+    let yes = ("confirmed", "yes");
+    assert_eq!(post(&[("key", "one"), ("key", "berts"), yes]).await.status, StatusCode::NOT_FOUND);
+    assert!(!revoked("one").await, "one key of somebody else stops all");
+    post(&[("key", "one"), ("key", "two"), yes]).await.assert_redirect("/console/keys");
+    assert!(revoked("one").await && revoked("two").await);
+    assert!(!revoked("three").await && !revoked("berts").await);
+    let audits = gateway.store.audits(9).await.unwrap();
+    assert_eq!(audits.iter().filter(|audit| audit.action == "key.revoke").count(), 2);
+    post(&[("key", "one"), yes]).await.assert_redirect("/console/keys");
+    let many: Vec<(&str, &str)> = (0..26).map(|_| ("key", "three")).collect();
+    assert_eq!(post(&many).await.status, StatusCode::BAD_REQUEST);
 }

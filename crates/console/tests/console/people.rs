@@ -3,7 +3,7 @@
 use http::StatusCode;
 use store::{AccountRole, LinkPurpose};
 
-use crate::gateway::{ConsoleGateway, PASSWORD, START};
+use crate::gateway::{ConsoleGateway, PASSWORD, START, entry};
 
 fn chosen(username: &str) -> [(&str, &str); 3] {
     [("username", username), ("password", PASSWORD), ("again", PASSWORD)]
@@ -267,4 +267,38 @@ async fn sign_ups_get_the_configured_role_and_cap() {
     assert_eq!(mia.role, AccountRole::Member, "an invitation says itself what it is worth");
     let terms = gateway.store.account_terms().await.unwrap();
     assert!(terms.iter().all(|(id, _)| *id != mia.id && *id != olga.id));
+}
+
+#[tokio::test]
+async fn people_are_searched_sorted_and_paged() {
+    let gateway = ConsoleGateway::new().await;
+    gateway.account("ada", AccountRole::Owner).await;
+    for number in 0..30 {
+        gateway.account(&format!("member{number:02}"), AccountRole::Member).await;
+    }
+    let bert = gateway.account("bert", AccountRole::Member).await;
+    let key = gateway.key_of(&bert, "bertkey", "site").await;
+    gateway.store.post(&[entry(&key, "r1", "demo-chat", 4_000_000_000)]).await.unwrap();
+    gateway.store.set_disabled(&bert.id, true, START).await.unwrap();
+    let cookie = gateway.sign_in("ada").await;
+    let get = async |query: &str| {
+        gateway.get(&format!("/console/people?{query}")).cookie(&cookie).send().await
+    };
+    let first = get("").await;
+    first.assert_contains("Page 1 of 2");
+    first.assert_contains("/console/keys?q=bert");
+    first.assert_lacks("member29");
+    get("page=2").await.assert_contains("member29");
+    get("page=9").await.assert_redirect("/console/people?page=2");
+    let found = get("q=BER0").await;
+    found.assert_contains("member09");
+    found.assert_lacks("bertkey");
+    let spent = get("sort=spent").await.body;
+    assert!(spent.find(">bert<").unwrap() < spent.find(">member29<").unwrap());
+    assert!(spent.contains("$4.00"), "{spent}");
+    let locked = get("state=locked").await;
+    locked.assert_contains("bert");
+    locked.assert_lacks("member00");
+    get("q=nobody").await.assert_contains("Nobody matches");
+    assert_eq!(get("state=odd").await.status, StatusCode::BAD_REQUEST);
 }

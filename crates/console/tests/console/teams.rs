@@ -50,6 +50,7 @@ async fn pages_show_the_chosen_team() {
     let cookie = gateway.sign_in("mia").await;
     for (path, own_says, team_says) in [
         ("/console", "private key", "shared key"),
+        ("/console/keys", "private key", "shared key"),
         ("/console/usage", "model-own", "model-team"),
         ("/console/calls", "model-own", "model-team"),
         ("/console/calls.csv", "req_own", "req_team"),
@@ -83,7 +84,7 @@ async fn pages_show_the_chosen_team() {
     let path = format!("/console/keys/{}/edit", mine.id);
     let fields = [("name", "renamed"), ("unlimited", "yes")];
     let got = gateway.post(&path, &fields).cookie(&cookie).send().await;
-    got.assert_redirect(&format!("/console?for={}", night.id));
+    got.assert_redirect(&format!("/console/keys?for={}", night.id));
 }
 
 #[tokio::test]
@@ -309,4 +310,38 @@ async fn a_manager_cannot_raise_what_an_administrator_set_on_a_key() {
     assert_eq!((got.status, stored.as_deref()), (StatusCode::SEE_OTHER, Some("4.000000000")));
     let page = gateway.get(&path).cookie(&member).send().await;
     page.assert_contains("Limits that an administrator set");
+}
+
+#[tokio::test]
+async fn teams_are_searched_sorted_and_paged() {
+    let gateway = ConsoleGateway::new().await;
+    gateway.account("ada", AccountRole::Owner).await;
+    let mia = gateway.account("mia", AccountRole::Member).await;
+    for number in 0..30 {
+        team(&gateway, &format!("Crew {number:02}"), &[]).await;
+    }
+    let night = team(&gateway, "Night", &[(&mia, TeamRole::Manager)]).await;
+    let key = key_by(&gateway, &night, &mia, "shared").await;
+    gateway.store.post(&[entry(&key, "r1", "demo-chat", 5)]).await.unwrap();
+    let cookie = gateway.sign_in("ada").await;
+    let get = async |query: &str| {
+        gateway.get(&format!("/console/teams?{query}")).cookie(&cookie).send().await
+    };
+    let first = get("").await;
+    first.assert_contains("Page 1 of 2");
+    first.assert_lacks("Night");
+    get("page=2").await.assert_contains("Night");
+    get("page=7&q=crew").await.assert_redirect("/console/teams?q=crew&page=2");
+    let found = get("q=NIGHT").await;
+    found.assert_contains("Night");
+    found.assert_lacks("Crew 01");
+    for sort in ["spent", "members", "created"] {
+        let page = get(&format!("sort={sort}")).await.body;
+        assert!(page.find("Night").unwrap() < page.find("Crew 29").unwrap(), "{sort}");
+    }
+    get("q=nobody").await.assert_contains("No matching teams");
+    let cookie = gateway.sign_in("mia").await;
+    let own = gateway.get("/console/teams").cookie(&cookie).send().await;
+    own.assert_contains("Night");
+    own.assert_lacks("Crew");
 }

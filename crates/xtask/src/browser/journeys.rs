@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::BrowserStage;
 use super::office;
-use super::page::Page;
+use super::page::{DEFAULT_SCREEN, Page, SCREENS};
 
 type Journey = fn(&mut BrowserStage) -> Result<()>;
 
@@ -193,7 +193,28 @@ fn keys(stage: &mut BrowserStage) -> Result<()> {
     page.inspect("key-rotate", shots, axe)?;
     page.send("Make the new value")?;
     page.says("The new value")?;
-    page.go(&format!("{url}/console"))?;
+    page.go(&format!("{url}/console/keys"))?;
+    page.inspect("keys", shots, axe)?;
+    page.fill("#q", "no such key")?;
+    page.send("Search")?;
+    page.says("No matching keys")?;
+    page.inspect("keys-no-match", shots, axe)?;
+    page.follow(".empty a")?;
+    page.follow("th a.sort[href*='sort=spent']")?;
+    page.wait("document.querySelector('th[aria-sort]').textContent.includes('Spent')")?;
+    page.press("input.choice")?;
+    page.send("Revoke the chosen keys")?;
+    page.says("Revoke 1 key?")?;
+    page.inspect("keys-revoke", shots, axe)?;
+    page.follow("main .actions a")?;
+    let [_, _, phone] = SCREENS;
+    page.look(phone)?;
+    let list = "getComputedStyle(document.querySelector('.places ul')).display";
+    page.wait(&format!("{list} === 'none'"))?;
+    page.press(".places label")?;
+    page.wait(&format!("{list} === 'grid'"))?;
+    page.follow(".places a[href='/console/keys']")?;
+    page.look(DEFAULT_SCREEN)?;
     page.follow("a[href$='/revoke']")?;
     page.inspect("key-revoke", shots, axe)?;
     page.send("Revoke the key")?;

@@ -33,7 +33,7 @@ pub(crate) struct ScreenProfile {
 }
 
 /// Default screen.
-const DEFAULT_SCREEN: ScreenProfile =
+pub(crate) const DEFAULT_SCREEN: ScreenProfile =
     ScreenProfile { name: "light", width: 1280, height: 800, scheme: "light" };
 
 /// All screens.
