@@ -34,9 +34,6 @@ const unfold = () => {
 addEventListener("hashchange", unfold);
 unfold();
 
-// Scrolls the current entry of the navigation into view.
-document.querySelector(".places [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-
 // Live parts refresh every two seconds, but not while the user works in them.
 for (const label of document.querySelectorAll("[data-live]")) {
   const box = label.querySelector("input");
