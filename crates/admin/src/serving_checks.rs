@@ -1,7 +1,7 @@
 //! Checks that decide if a node is ready. They read memory only, because a probe waits for them.
 
 use canon::Micros;
-use ledger::OfflineService;
+use ledger::{LeaseFailure, OfflineService};
 use parking_lot::Mutex;
 use relay::MAX_STORE_SILENCE;
 use transport::ShutdownPhase;
@@ -100,7 +100,9 @@ impl Admin {
                     itself";
         let (seconds, unposted) = (silence.as_secs(), funds.open_calls.unposted_count());
         let is_silent = silence > MAX_STORE_SILENCE;
-        if !is_silent && !funds.lease_client.is_refused_money() {
+        let failure = funds.lease_client.lease_failure();
+        let failure = failure.filter(|(lasts, _)| *lasts > MAX_STORE_SILENCE);
+        if !is_silent && failure.is_none() {
             *self.health.service.lock() = None;
             let store = match funds.post_error() {
                 None => HealthCheck::good(CheckName::Store, format!("{kind} answers")),
@@ -115,13 +117,17 @@ impl Admin {
         // The money on this node decides.
         let service = self.offline_service();
         let OfflineService { served, refused } = service;
-        let why = funds.heartbeat_error().unwrap_or_else(|| "no answer in time".to_owned());
-        let message = if is_silent {
-            format!(
-                "{kind} has confirmed nothing for {seconds} s ({why}); {unposted} settled calls wait for it"
-            )
-        } else {
-            format!("{kind} leases no money ({why}); {unposted} settled calls wait for it")
+        let message = match failure.filter(|_| !is_silent) {
+            None => {
+                let why = funds.heartbeat_error().unwrap_or_else(|| "no answer in time".to_owned());
+                format!(
+                    "{kind} has confirmed nothing for {seconds} s ({why}); {unposted} settled calls wait for it"
+                )
+            }
+            Some((lasts, LeaseFailure { why, .. })) => format!(
+                "{kind} has leased no money for {} s ({why}); {unposted} settled calls wait for it",
+                lasts.as_secs()
+            ),
         };
         let of_keys = format!("{served} of the {} keys in use are served", served + refused);
         if served == 0 {

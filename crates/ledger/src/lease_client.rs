@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
-use crate::lease_need::{FailedRequest, LeaseNeed};
+use crate::lease_need::{FailedRequest, LeaseFailure, LeaseNeed};
 use crate::store_rollback::PendingRepost;
 use crate::{
     Clock, ClosedCounts, HeartbeatReport, HoldError, HoldRecord, HoldRefusal, HoldTicket,
@@ -198,9 +198,10 @@ impl<S: LeaseStore> LeaseClient<S> {
         self.clock.steady() - self.last_contact.load()
     }
 
-    /// Returns true if the store failed on the last request for money. Every heartbeat repeats that request.
-    pub fn is_refused_money(&self) -> bool {
-        self.failed_request.get().is_some()
+    /// Returns the failure of the store to lease money, if it lasts, and the time since it began.
+    pub fn lease_failure(&self) -> Option<(Micros, LeaseFailure)> {
+        let failed = self.failed_request.get()?;
+        Some((self.steady() - failed.since, failed))
     }
 
     /// Returns the number of live nodes.
@@ -368,7 +369,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         };
         let sent = self.steady();
         let granted = self.store.grant(&request).await;
-        self.failed_request.note(balance, need, &granted);
+        self.failed_request.note(balance, &granted, self.steady());
         let granted = granted?;
         self.note_contact(sent);
         if !(ahead && matches!(granted, LeaseGrant::Short(_))) {
@@ -413,8 +414,8 @@ impl<S: LeaseStore> LeaseClient<S> {
                 self.book.note_store_time(reply.now);
                 reply
             }
-            Err(LeaseStoreError::Unreachable(why)) => {
-                return Err(LeaseStoreError::Unreachable(why));
+            Err(e @ (LeaseStoreError::Unreachable(_) | LeaseStoreError::Rejected(_))) => {
+                return Err(e);
             }
             Err(LeaseStoreError::Fenced) => {
                 session.renames += 1;
@@ -463,13 +464,19 @@ impl<S: LeaseStore> LeaseClient<S> {
         self.repeat_failed_request().await
     }
 
-    /// Repeats the request for money that the store failed on: without calls nothing else would show that it can
-    /// answer again. A later heartbeat returns the money.
+    /// Requests a lease without money where the store failed to lease some: without calls nothing else would show
+    /// that it can lease again.
     async fn repeat_failed_request(&self) -> Result<(), LeaseStoreError> {
-        let Some((balance, need)) = self.failed_request.get() else { return Ok(()) };
+        if self.yields_money.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let Some(LeaseFailure { balance, .. }) = self.failed_request.get() else { return Ok(()) };
         // A call makes a request of its own now.
         let Ok(_turn) = balance.request_lock.try_lock() else { return Ok(()) };
-        self.fetch(&balance, need, true).await.map(drop)
+        match self.fetch(&balance, LeaseNeed::default(), true).await {
+            Ok(_) | Err(LeaseStoreError::Rejected(_)) => Ok(()),
+            Err(e @ (LeaseStoreError::Unreachable(_) | LeaseStoreError::Fenced)) => Err(e),
+        }
     }
 
     /// Returns the bound of unreported spending of every lease. Calls that this very heartbeat reports

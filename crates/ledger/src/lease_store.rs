@@ -272,6 +272,9 @@ pub enum LeaseStoreError {
     /// No valid answer. The operation may or may not have taken effect.
     #[error("{0}")]
     Unreachable(String),
+    /// The store answered that there is no such key.
+    #[error("{0}")]
+    Rejected(String),
     /// Another process registered under this node's name.
     #[error("another process entered under this node's name")]
     Fenced,

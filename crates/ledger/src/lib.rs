@@ -52,6 +52,7 @@ pub use journal_receipt::JournalReceipt;
 pub use key_balance::{KeyBalance, LeaseUse};
 pub use key_tallies::{KeyUse, MAX_COUNTED_KEYS};
 pub use lease_client::{LeaseClient, MAX_BATCH_CALLS, TryHold};
+pub use lease_need::LeaseFailure;
 pub use lease_store::{
     ALIVE_WINDOW, ClosedCounts, HeartbeatReply, HeartbeatReport, KeyStatus, LEASE_DURATION,
     LEASE_GRACE, LEASE_MARGIN, LeaseGrant, LeaseRequest, LeaseReturn, LeaseState, LeaseStore,

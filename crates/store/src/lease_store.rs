@@ -23,7 +23,12 @@ impl LeaseStore for Store {
     }
 
     async fn grant(&self, request: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
-        self.grant_lease(request).await.map_err(away)?.ok_or(LeaseStoreError::Fenced)
+        let granted = self.grant_lease(request).await.map_err(|error| match error {
+            // The store works: it went back to a state from before the key, for instance.
+            StoreError::Missing(_) => LeaseStoreError::Rejected(error.to_string()),
+            other => away(other),
+        });
+        granted?.ok_or(LeaseStoreError::Fenced)
     }
 
     async fn heartbeat(&self, report: &HeartbeatReport) -> Result<HeartbeatReply, LeaseStoreError> {

@@ -47,16 +47,36 @@ fn a_store_that_leases_no_money_is_asked_again_with_every_heartbeat() {
     let hundred = Money::from_nanos(100);
     let hold = |id| run(node.client.hold(&key, Arc::new(held(id, "k0")), hundred, hundred));
     *node.line.faults.lock() = LineFaults::NoGrants;
-    assert!(!node.client.is_refused_money(), "nobody has asked");
+    let lasts = || node.client.lease_failure().map(|(lasts, _)| lasts);
+    assert_eq!(lasts(), None, "nobody has asked");
     assert!(hold("r1").is_err());
-    clock.pass(Micros::from_secs(1));
-    assert!(run(node.client.heartbeat()).is_err(), "it asks again, and says that it fails");
-    assert!(node.client.is_refused_money());
-    assert_eq!(node.client.time_since_contact(), Micros::ZERO, "though the store answers");
-
+    for seconds in 1..9 {
+        clock.pass(Micros::from_secs(1));
+        assert!(run(node.client.heartbeat()).is_err(), "it asks again, and says that it fails");
+        assert_eq!(lasts(), Some(Micros::from_secs(seconds)));
+        assert_eq!(node.client.time_since_contact(), Micros::ZERO, "though the store answers");
+    }
     *node.line.faults.lock() = LineFaults::Fine;
     clock.pass(Micros::from_secs(1));
     run(node.client.heartbeat()).unwrap();
-    assert!(!node.client.is_refused_money(), "without a call");
+    assert_eq!(lasts(), None, "without a call");
+    assert_eq!(store.lock().keys["k0"].leased, Money::ZERO, "and without money");
     assert!(hold("r2").is_ok());
+}
+
+/// A store that went back to a state from before a key works, and knows nothing of the key.
+#[test]
+fn a_key_that_the_store_does_not_have_is_no_failure_of_the_store() {
+    let clock = Arc::new(TestClock::at(Micros::from_secs(1_000)));
+    let store = MemoryStore::new(&[Some(1_000)]);
+    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
+    let key = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let hundred = Money::from_nanos(100);
+    *node.line.faults.lock() = LineFaults::NoGrants;
+    assert!(run(node.client.hold(&key, Arc::new(held("r1", "k0")), hundred, hundred)).is_err());
+    assert!(node.client.lease_failure().is_some());
+    *node.line.faults.lock() = LineFaults::UnknownKey;
+    clock.pass(Micros::from_secs(1));
+    run(node.client.heartbeat()).unwrap();
+    assert!(node.client.lease_failure().is_none());
 }

@@ -34,6 +34,8 @@ pub(crate) enum LineFaults {
     Cut,
     /// Requests for money fail, as on a disk without room for a row.
     NoGrants,
+    /// The key of a request for money does not exist.
+    UnknownKey,
     /// Faults are random.
     Rough(SeededRandom),
     /// The message with that number has these faults.
@@ -47,7 +49,7 @@ pub(crate) enum LineFaults {
 impl LineFaults {
     fn fate(&mut self) -> MessageFate {
         match self {
-            Self::Fine | Self::NoGrants => MessageFate::default(),
+            Self::Fine | Self::NoGrants | Self::UnknownKey => MessageFate::default(),
             Self::Cut => MessageFate { lost: true, ..MessageFate::default() },
             Self::Rough(random) => MessageFate {
                 waits: [random.below(3), random.below(3)],
@@ -125,8 +127,14 @@ impl LeaseStore for StoreLine {
     }
 
     async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
-        if matches!(*self.faults.lock(), LineFaults::NoGrants) {
-            return Err(LeaseStoreError::Unreachable("the disk is full".to_owned()));
+        match &*self.faults.lock() {
+            LineFaults::NoGrants => {
+                return Err(LeaseStoreError::Unreachable("the disk is full".to_owned()));
+            }
+            LineFaults::UnknownKey => {
+                return Err(LeaseStoreError::Rejected("there is no such key".to_owned()));
+            }
+            LineFaults::Fine | LineFaults::Cut | LineFaults::Rough(_) | LineFaults::Nth { .. } => {}
         }
         match self.say(Message::Grant(ask.clone())).await? {
             Answer::LeaseGrant(granted) => Ok(granted),
