@@ -286,6 +286,8 @@ impl SqliteDatabase {
         }
         let mode: String =
             sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_one(writer).await?;
+        // The first read opens the side files.
+        sqlx::query("SELECT 1 FROM sqlite_schema").fetch_optional(writer).await?;
         self.files.note_opened(&mode)?;
         Ok(true)
     }

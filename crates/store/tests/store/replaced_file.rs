@@ -46,6 +46,9 @@ async fn until_it_works(store: &Store) -> Option<String> {
             Ok(value) => return value,
             Err(error) => assert!(begun.elapsed() < DEADLINE, "{error}"),
         }
+        // A file that can be used is opened with the first attempt.
+        let loss = store.file_loss().unwrap_or_default();
+        assert!(!loss.contains("cannot be opened"), "{loss}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
