@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 123] = [
+static ROUTES: [PageRoute; 124] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -114,6 +114,7 @@ static ROUTES: [PageRoute; 123] = [
     route!(Session POST "/console/playground/call/{*path}" => playground::call),
     route!(Session GET  "/console/keys" => key_list::show),
     route!(Session POST "/console/keys" => keys::create),
+    route!(Session BACK "/console/keys/revoke" => revoke_keys::redirect_back),
     route!(Session POST "/console/keys/revoke" => revoke_keys::revoke),
     route!(Session GET  "/console/keys/new" => keys::new_form),
     route!(Session GET  "/console/keys/{id}/edit" => keys::edit),

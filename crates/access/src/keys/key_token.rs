@@ -110,7 +110,7 @@ pub fn key_front(id: &str, scope: KeyScope) -> String {
     format!("{PREFIX}{mark}{id}-")
 }
 
-/// Returns the public id in the text of a key, or in its beginning.
+/// Returns the public id in the text of a key, or in its beginning as [`key_front`] makes it.
 pub fn key_id_in(text: &str) -> Option<&str> {
     let rest = text.strip_prefix(PREFIX)?;
     rest.strip_prefix(ADMIN_MARK).unwrap_or(rest).split('-').next().filter(|id| !id.is_empty())
@@ -151,6 +151,22 @@ fn checksum(front: &str) -> impl Iterator<Item = u8> {
 #[allow(clippy::string_slice, reason = "the text of a key is ASCII")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_id_is_found_in_any_beginning_of_a_key() {
+        for scope in KeyScope::ALL {
+            let new = NewKeyToken::generate(scope).unwrap();
+            let front = key_front(&new.id, scope);
+            for text in
+                [new.text.as_str(), &front, &format!("{front}…"), front.trim_end_matches('-')]
+            {
+                assert_eq!(key_id_in(text), Some(new.id.as_str()), "{text}");
+            }
+        }
+        for text in ["", "web-shop", "sk-pt-", "sk-pt-admin-", "sk-proj-abc"] {
+            assert_eq!(key_id_in(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn new_key_parses_and_matches() {

@@ -32,6 +32,11 @@ pub(super) fn can_be_chosen(key: &KeyRecord) -> bool {
     }
 }
 
+/// `GET /console/keys/revoke`, for browsers that open the address of the question again.
+pub(crate) async fn redirect_back(user: SignedInUser) -> Response {
+    redirect_to(&user.path_for(key_list::PAGE_PATH))
+}
+
 /// `POST /console/keys/revoke`: asks, and revokes the keys when that is confirmed.
 pub(crate) async fn revoke(
     State(state): State<Arc<ConsoleState>>,

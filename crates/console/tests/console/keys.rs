@@ -280,7 +280,11 @@ async fn keys_are_searched_sorted_and_selected_by_state() {
     let found = get("q=SHOP").await;
     found.assert_contains("shopkey");
     found.assert_lacks("agentkey");
-    get("q=sk-pt-agentkey-%E2%80%A6").await.assert_contains("&lt;agent&gt;");
+    for key in ["sk-pt-agentkey-%E2%80%A6", "sk-pt-agentkey-secret", "sk-pt-admin-agentkey"] {
+        let got = get(&format!("sort=name&q={key}")).await;
+        got.assert_redirect("/console/keys?sort=name&q=agentkey");
+    }
+    get("q=agentkey").await.assert_contains("&lt;agent&gt;");
     let near = get("state=near_cap&sort=spent").await;
     near.assert_contains("shopkey");
     near.assert_lacks("agentkey");
