@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,8 @@ use crate::{tools, workspace};
 /// Time after which the tests are ended, because one of them never ends. They take about 13 minutes, and as long again
 /// to build if nothing is built.
 const MAX_TIME: Duration = Duration::from_secs(35 * 60);
+/// Time to wait for the end of the output after `cargo test` has ended.
+const LAST_OUTPUT_TIME: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the tests, with these arguments for `cargo test`.
@@ -50,18 +52,24 @@ fn run_tests(tests: &mut Command, limit: Duration) -> Result<()> {
     let output = child.stdout.take().context("the output of `cargo test`")?;
     let slow = Arc::new(Mutex::new(SlowTests::default()));
     let seen = Arc::clone(&slow);
-    let printer = thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            println!("{line}");
-            seen.lock().unwrap_or_else(PoisonError::into_inner).read(&line);
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            let text = String::from_utf8_lossy(&line);
+            print!("{text}");
+            seen.lock().unwrap_or_else(PoisonError::into_inner).read(text.trim_end());
+            line.clear();
         }
+        ended.send(()).ok();
     });
     let Some(status) = wait_for(&mut child, limit)? else {
         let slow = slow.lock().unwrap_or_else(PoisonError::into_inner);
         bail!("the tests did not end within {limit:?}; still running: {:?}", slow.0);
     };
-    // Ends with the last process that has the output open.
-    printer.join().ok();
+    // A process that a test left behind may have the output open.
+    end.recv_timeout(LAST_OUTPUT_TIME).ok();
     ensure!(status.success(), "`cargo test`: {status}");
     Ok(())
 }
@@ -75,7 +83,8 @@ fn wait_for(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
         }
         thread::sleep(POLL_INTERVAL);
     }
-    let tests = "kill -KILL $(cat /proc/\"$0\"/task/*/children)";
+    // Stopped first, because it would begin the next tests.
+    let tests = "kill -STOP \"$0\"; kill -KILL $(cat /proc/\"$0\"/task/*/children)";
     Command::new("sh").args(["-c", tests, &child.id().to_string()]).status()?;
     child.kill()?;
     child.wait()?;
