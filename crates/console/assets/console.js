@@ -60,6 +60,20 @@ if (range && days.every(Boolean)) {
   range.addEventListener("change", () => { for (const day of days) day.value = ""; });
 }
 
+// Dragging over the steps of a chart shows their days alone. The chart may be replaced meanwhile.
+let dragged = null;
+const stepAt = (event) => event.target.closest?.("[data-zoom] .step[data-from]");
+addEventListener("pointerdown", (event) => { dragged = event.button === 0 ? stepAt(event) : null; });
+addEventListener("pointerup", (event) => {
+  const [first, last] = [dragged, stepAt(event)];
+  dragged = null;
+  if (!first || !last || first === last) return;
+  const days = [first, last].flatMap((step) => [step.dataset.from, step.dataset.to]).sort();
+  location.assign(`${last.closest("[data-zoom]").dataset.zoom}&from=${days[0]}&to=${days[3]}`);
+});
+// A link under the pointer would be dragged itself.
+addEventListener("dragstart", (event) => { if (dragged) event.preventDefault(); });
+
 // A checked box disables the field it makes meaningless.
 for (const box of document.querySelectorAll("input[data-disables]")) {
   const field = document.getElementById(box.dataset.disables);

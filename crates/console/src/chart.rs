@@ -5,25 +5,42 @@ use maud::{Markup, html};
 /// Drawing size; the page scales it.
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 240.0;
-/// Space for the labels below the chart and to its left.
+/// Space for the labels below the chart.
 const LABEL_ROW_HEIGHT: f64 = 24.0;
-const LABEL_COLUMN_WIDTH: f64 = 64.0;
+/// Width of a letter of the labels on a small screen, where they are largest, and around each label.
+const LETTER_WIDTH: f64 = 9.0;
+const LABEL_MARGIN: f64 = 14.0;
 const MAX_AXIS_LABELS: usize = 8;
 
 /// One or more series of values, with one value for every step.
 pub(crate) struct Chart<'a> {
     /// Text for screen readers.
     pub(crate) title: &'a str,
-    /// Short name for the axis and full name of each step.
-    pub(crate) steps: &'a [(String, String)],
+    pub(crate) steps: &'a [ChartStep],
     pub(crate) series: &'a [ChartSeries],
     /// Formats a value for display.
     pub(crate) format_value: fn(i64) -> String,
+    /// Address of the chart without a time. A script adds the days of the steps that are chosen by dragging.
+    pub(crate) zoom: Option<&'a str>,
+}
+
+/// One step of the time.
+#[derive(Default)]
+pub(crate) struct ChartStep {
+    /// Short name for the axis.
+    pub(crate) label: String,
+    pub(crate) name: String,
+    /// Address of a page of this step alone.
+    pub(crate) link: Option<String>,
+    /// First and last day.
+    pub(crate) days: Option<(String, String)>,
 }
 
 /// One series of values.
 pub(crate) struct ChartSeries {
     pub(crate) name: String,
+    /// Address of a page of this series alone.
+    pub(crate) link: Option<String>,
     /// `None` where nothing was measured.
     pub(crate) values: Vec<Option<i64>>,
 }
@@ -63,21 +80,18 @@ impl Chart<'_> {
             self.series.iter().fold(0, |sum: i64, row| sum.saturating_add(row.value_at(step)))
         };
         let top = round_up_axis((0..self.steps.len()).map(sum).max().unwrap_or_default());
-        let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
+        let (left, slot) = self.columns(top);
         let width = (slot * 0.78).max(1.0);
         let body = html! {
-            @for (step, (_, name)) in self.steps.iter().enumerate() {
-                @let x = LABEL_COLUMN_WIDTH + slot * step as f64 + (slot - width) / 2.0;
-                g.step {
-                    title { (self.tooltip(step, name)) }
-                    rect.touch x=(px(LABEL_COLUMN_WIDTH + slot * step as f64)) y="0" width=(px(slot))
-                        height=(px(HEIGHT)) {}
+            @for step in 0..self.steps.len() {
+                @let x = left + slot * step as f64 + (slot - width) / 2.0;
+                (self.step(step, (left, slot), &html! {
                     @for (index, low, high) in self.stacked(step) {
                         rect.{ "s" (index) } x=(px(x)) width=(px(width))
                             y=(px(y_of(high, top)))
                             height=(px((y_of(low, top) - y_of(high, top)).max(0.5))) {}
                     }
-                }
+                }))
             }
         };
         self.frame(top, &body)
@@ -87,8 +101,8 @@ impl Chart<'_> {
     pub(crate) fn lines(&self) -> Markup {
         let largest = self.series.iter().flat_map(|row| row.values.iter().copied().flatten()).max();
         let top = round_up_axis(largest.unwrap_or_default());
-        let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
-        let middle = |step: usize| LABEL_COLUMN_WIDTH + slot * (step as f64 + 0.5);
+        let (left, slot) = self.columns(top);
+        let middle = |step: usize| left + slot * (step as f64 + 0.5);
         let path = |run: &[(usize, i64)]| {
             let points = run.iter();
             let points: Vec<String> = points
@@ -107,15 +121,30 @@ impl Chart<'_> {
                     }
                 }
             }
-            @for (step, (_, name)) in self.steps.iter().enumerate() {
-                g.step {
-                    title { (self.tooltip(step, name)) }
-                    rect.touch x=(px(LABEL_COLUMN_WIDTH + slot * step as f64)) y="0" width=(px(slot))
-                        height=(px(HEIGHT)) {}
-                }
-            }
+            @for step in 0..self.steps.len() { (self.step(step, (left, slot), &html! {})) }
         };
         self.frame(top, &body)
+    }
+
+    /// Draws the area of a step, which shows its values and leads to its page.
+    fn step(&self, step: usize, (left, slot): (f64, f64), bars: &Markup) -> Markup {
+        let Some(ChartStep { name, link, days, .. }) = self.steps.get(step) else {
+            return html! {};
+        };
+        let (first, last) = days.as_ref().map(|(first, last)| (first, last)).unzip();
+        let values = self.tooltip(step, name);
+        let area = html! {
+            g.step data-from=[first] data-to=[last] {
+                title { (values) }
+                rect.touch x=(px(left + slot * step as f64)) y="0" width=(px(slot))
+                    height=(px(HEIGHT)) {}
+                (bars)
+            }
+        };
+        html! {
+            @if let Some(link) = link { a href=(link) aria-label=(values.replace('\n', ", ")) { (area) } }
+            @else { (area) }
+        }
     }
 
     /// The parts of one bar: series index, lower value, upper value.
@@ -142,30 +171,45 @@ impl Chart<'_> {
         text
     }
 
+    /// Returns the width of the labels on the left and that of a step.
+    fn columns(&self, top: i64) -> (f64, f64) {
+        let letters = (0..=4).map(|quarter| (self.format_value)(top / 4 * quarter).chars().count());
+        let left = letters.max().unwrap_or_default() as f64 * LETTER_WIDTH + LABEL_MARGIN;
+        (left, (WIDTH - left) / self.steps.len().max(1) as f64)
+    }
+
     /// Adds the axes, the legend and the figures as a table to the drawing.
     fn frame(&self, top: i64, body: &Markup) -> Markup {
         let every = self.steps.len().div_ceil(MAX_AXIS_LABELS).max(1);
-        let slot = (WIDTH - LABEL_COLUMN_WIDTH) / self.steps.len().max(1) as f64;
+        let (left, slot) = self.columns(top);
+        // A picture has no links.
+        let role = if self.steps.iter().any(|step| step.link.is_some()) { "group" } else { "img" };
         html! {
-            figure.chart {
-                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT + LABEL_ROW_HEIGHT) } role="img" aria-label=(self.title) {
+            figure.chart data-zoom=[self.zoom] {
+                div.scroll {
+                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT + LABEL_ROW_HEIGHT) } role=(role) aria-label=(self.title) {
                     @for quarter in 0..=4_i64 {
                         @let value = top / 4 * quarter;
                         @let y = y_of(value, top);
-                        line.grid x1=(LABEL_COLUMN_WIDTH) x2=(WIDTH) y1=(px(y)) y2=(px(y)) {}
-                        text.axis x=(LABEL_COLUMN_WIDTH - 8.0) y=(px((y + 4.0).clamp(10.0, HEIGHT))) text-anchor="end" {
+                        line.grid x1=(px(left)) x2=(WIDTH) y1=(px(y)) y2=(px(y)) {}
+                        text.axis x=(px(left - 8.0)) y=(px((y + 4.0).clamp(10.0, HEIGHT))) text-anchor="end" {
                             ((self.format_value)(value))
                         }
                     }
                     (body)
-                    @for (step, (label, _)) in self.steps.iter().enumerate().step_by(every) {
-                        text.axis x=(px(LABEL_COLUMN_WIDTH + slot * (step as f64 + 0.5))) y=(HEIGHT + 17.0)
-                            text-anchor="middle" { (label) }
+                    @for (number, step) in self.steps.iter().enumerate().step_by(every) {
+                        text.axis x=(px(left + slot * (number as f64 + 0.5))) y=(HEIGHT + 17.0)
+                            text-anchor="middle" { (step.label) }
                     }
+                }
                 }
                 ul.legend {
                     @for (index, row) in self.series.iter().enumerate() {
-                        li { span.swatch.{ "s" (index) } {} bdi { (row.name) } }
+                        li {
+                            span.swatch.{ "s" (index) } {}
+                            @if let Some(link) = &row.link { a href=(link) { bdi { (row.name) } } }
+                            @else { bdi { (row.name) } }
+                        }
                     }
                 }
                 details {
@@ -186,7 +230,7 @@ impl Chart<'_> {
                     @for row in self.series { th.num scope="col" { (row.name) } }
                 } }
                 tbody {
-                    @for (step, (_, name)) in self.steps.iter().enumerate() {
+                    @for (step, ChartStep { name, .. }) in self.steps.iter().enumerate() {
                         @if self.series.iter().any(|row| row.value_at(step) != 0) {
                             tr {
                                 th scope="row" { (name) }
@@ -243,15 +287,22 @@ mod tests {
         );
     }
 
+    fn step(name: &str, link: Option<&str>) -> ChartStep {
+        let (name, link) = (name.to_owned(), link.map(str::to_owned));
+        ChartStep { name, link, ..ChartStep::default() }
+    }
+
     #[test]
     fn series_names_are_escaped() {
-        let rows = [ChartSeries { name: "<script>\"'&".to_owned(), values: vec![Some(3), None] }];
-        let steps = [("1".to_owned(), "first".to_owned()), ("2".to_owned(), "second".to_owned())];
+        let name = "<script>\"'&".to_owned();
+        let rows = [ChartSeries { name, link: None, values: vec![Some(3), None] }];
+        let steps = ["first", "second"].map(|name| step(name, Some("/?a=\"<script>")));
         let chart = Chart {
             title: "Spent",
             steps: &steps,
             series: &rows,
             format_value: |value| value.to_string(),
+            zoom: Some("/?b=\"<script>"),
         };
         for drawn in [chart.stacked_bars(), chart.lines()] {
             let text = drawn.into_string();
@@ -263,16 +314,16 @@ mod tests {
     #[test]
     fn a_line_has_a_gap_where_nothing_was_measured() {
         let values = vec![None, Some(4), Some(8), None, None, Some(2), None, Some(1), Some(0)];
-        let rows = [ChartSeries { name: "median".to_owned(), values }];
+        let rows = [ChartSeries { name: "median".to_owned(), link: None, values }];
         let runs = rows[0].runs();
         assert_eq!(runs, [vec![(1, 4), (2, 8)], vec![(5, 2)], vec![(7, 1), (8, 0)]]);
-        let steps: Vec<(String, String)> =
-            (0..9).map(|step| (step.to_string(), format!("step {step}"))).collect();
+        let steps: Vec<ChartStep> = (0..9).map(|n| step(&format!("step {n}"), None)).collect();
         let chart = Chart {
             title: "Latency",
             steps: &steps,
             series: &rows,
             format_value: |value| value.to_string(),
+            zoom: None,
         };
         let drawn = chart.lines().into_string();
         assert_eq!((drawn.matches("<polyline").count(), drawn.matches("<circle").count()), (2, 1));

@@ -17,9 +17,9 @@ use crate::pages::admin::{
     providers, settings, system,
 };
 use crate::pages::{
-    account, agents, authorize, calls, confirm, device, front, identity, key_list, keys, login,
-    mcp_servers, members, model, models, overview, people, playground, reference, reset,
-    revoke_keys, second_step, sessions, setup, signup, team, teams, usage,
+    account, activity, agents, authorize, confirm, device, front, identity, key_list, keys, login,
+    mcp_servers, members, model, models, overview, people, playground, receipt, reference, reset,
+    revoke_keys, second_step, sessions, setup, signup, team, teams,
 };
 use crate::state::ConsoleState;
 use crate::{ConsoleHost, assets, error_page, form, guard, layout, links, urls};
@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 124] = [
+static ROUTES: [PageRoute; 126] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -99,16 +99,19 @@ static ROUTES: [PageRoute; 124] = [
     route!(Setup   GET  "/console/setup/{token}" => setup::show),
     route!(Setup   POST "/console/setup/{token}" => setup::claim),
     route!(Session GET  "/console" => overview::show),
-    route!(Session GET  "/console/usage" => usage::show),
+    route!(Session GET  "/console/activity" => activity::show),
+    route!(Session GET  "/console/activity.csv" => activity::csv),
     route!(Session GET  "/console/sessions" => sessions::show),
     route!(Session GET  "/console/agents" => agents::show),
     route!(Session GET  "/console/mcp" => mcp_servers::show),
     route!(Session GET  "/console/mcp/callback" => mcp_servers::callback),
     route!(Session POST "/console/mcp/{server}/connect" => mcp_servers::connect),
     route!(Session POST "/console/mcp/{server}/disconnect" => mcp_servers::disconnect),
-    route!(Session GET  "/console/calls" => calls::list),
-    route!(Session GET  "/console/calls.csv" => calls::csv),
-    route!(Session GET  "/console/calls/{id}" => calls::receipt),
+    // The addresses of earlier versions.
+    route!(Session GET  "/console/usage" => activity::moved),
+    route!(Session GET  "/console/calls" => activity::moved),
+    route!(Session GET  "/console/calls.csv" => activity::moved),
+    route!(Session GET  "/console/calls/{id}" => receipt::show),
     route!(Session GET  "/console/playground" => playground::show),
     route!(Session GET  "/console/playground/call/{*path}" => playground::call),
     route!(Session POST "/console/playground/call/{*path}" => playground::call),

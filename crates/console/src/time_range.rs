@@ -95,10 +95,15 @@ impl TimeRange {
         }
     }
 
-    /// Returns the range as instants. The time up to now includes this moment.
+    /// Returns the range as instants. The time up to now includes this moment, and begins with a whole hour or
+    /// a whole day.
     pub(crate) fn at(self, now: Micros) -> Range<Micros> {
         match self {
-            Self::Recent(recent) => now - recent.length..now + Micros::new(1),
+            Self::Recent(recent) => {
+                let begin = now - recent.length;
+                let step = if recent.length > DAY { UsageStep::Day } else { UsageStep::Hour };
+                step.begin(begin)..now + Micros::new(1)
+            }
             Self::Month(first) => start_of_day(first)..start_of_day(month_after(first)),
             Self::Days(first, last) => start_of_day(first)..start_of_day(day_after(last)),
         }
@@ -127,6 +132,11 @@ impl TimeRange {
         }
     }
 
+    /// Returns the begins of the steps of a chart of this range.
+    pub(crate) fn steps(self, now: Micros) -> Vec<Micros> {
+        self.step(now).begins(&self.at(now))
+    }
+
     /// Returns the name of the range before, for a sentence.
     pub(crate) fn name_before(self, now: Micros) -> &'static str {
         match self {
@@ -148,8 +158,8 @@ pub(crate) fn offered_months(now: Micros) -> Vec<(String, String)> {
 }
 
 /// Renders a choice of the ranges and two fields for days.
-pub(crate) fn range_fields(chosen: Option<TimeRange>, any: Option<&str>, now: Micros) -> Markup {
-    let [word, from, to] = chosen.map(TimeRange::to_parameters).unwrap_or_default();
+pub(crate) fn range_fields(chosen: TimeRange, now: Micros) -> Markup {
+    let [word, from, to] = chosen.to_parameters();
     let months = offered_months(now);
     let is_listed = word.is_empty()
         || RECENT_TIMES.iter().any(|recent| recent.word == word)
@@ -159,7 +169,6 @@ pub(crate) fn range_fields(chosen: Option<TimeRange>, any: Option<&str>, now: Mi
             label for="range" { "Time" }
             select id="range" name="range" {
                 @if !from.is_empty() { option value="" selected { "These days" } }
-                @else if let Some(any) = any { option value="" { (any) } }
                 @for recent in RECENT_TIMES {
                     option value=(recent.word) selected[recent.word == word] { (recent.title) }
                 }

@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn redirects_stay_on_the_site() {
         for good in
-            ["/console", "/console/keys/abc/edit", "/console?page=2", "/console/usage?a=%2F"]
+            ["/console", "/console/keys/abc/edit", "/console?page=2", "/console/activity?a=%2F"]
         {
             assert_eq!(console_path(good), Some(good));
         }

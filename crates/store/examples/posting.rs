@@ -16,8 +16,8 @@ use canon::{Charge, Micros, Money, Price, PriceDimension, Usage};
 use ledger::{CallOutcome, LedgerEntry};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use store::{
-    Account, AccountRole, EntryFilter, GroupBy, GroupOrder, KeyRecord, KeyScope, RateLimits, Store,
-    StoreError, UsageFilter, UsageReport, UsageRequest, UsageStep,
+    Account, AccountRole, CallFilter, EntryFilter, GroupBy, GroupOrder, KeyRecord, KeyScope,
+    RateLimits, Store, StoreError, UsageReport, UsageRequest, UsageStep,
 };
 use tracing::field::{Field, Visit};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
@@ -278,14 +278,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     )
     .await?;
     let newest = EntryFilter::default();
+    let all = CallFilter::default();
+    let of_key = CallFilter { key_id: Some(last.key_id.to_string()), ..all.clone() };
+    let of_account = CallFilter { account_id: Some(last.account_id.to_string()), ..all.clone() };
+    let of_model = CallFilter { model: Some(last.model.to_string()), ..all.clone() };
     for (about, filter) in [
         ("newest calls", newest.clone()),
-        ("calls of a key", EntryFilter { key_id: Some(last.key_id.to_string()), ..newest.clone() }),
-        (
-            "calls of an account",
-            EntryFilter { account_id: Some(last.account_id.to_string()), ..newest.clone() },
-        ),
-        ("calls of a model", EntryFilter { model: Some(last.model.to_string()), ..newest.clone() }),
+        ("calls of a key", EntryFilter::from(of_key.clone())),
+        ("calls of an account", EntryFilter::from(of_account)),
+        ("calls of a model", EntryFilter::from(of_model.clone())),
         (
             "calls before the middle",
             EntryFilter { before: Some((some.ended, some.request_id.to_string())), ..newest },
@@ -295,20 +296,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let after = Some((some.ended, some.request_id.to_string()));
     ask(on, "a page of an export", Vec::len, || store.export(after.clone(), 1_000)).await?;
-    for (about, filter) in [
-        ("usage of everyone", UsageFilter::default()),
-        (
-            "usage of a key",
-            UsageFilter { key_id: Some(last.key_id.to_string()), ..UsageFilter::default() },
-        ),
-        (
-            "usage of a model",
-            UsageFilter { model: Some(last.model.to_string()), ..UsageFilter::default() },
-        ),
-    ] {
+    for (about, filter) in
+        [("usage of everyone", all), ("usage of a key", of_key), ("usage of a model", of_model)]
+    {
+        let range = BEGIN - Micros::from_days(30)..last.ended;
         let wish = UsageRequest {
-            range: BEGIN - Micros::from_days(30)..last.ended,
-            step: UsageStep::Day,
+            steps: UsageStep::Day.begins(&range),
+            range,
             by: GroupBy::Model,
             rank: GroupOrder::Cost,
             filter,

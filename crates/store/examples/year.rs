@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use canon::{Micros, Money, Usage};
 use ledger::{CallOutcome, LedgerEntry};
 use store::{
-    Account, AccountRole, EntryFilter, GroupBy, GroupOrder, KeyRecord, KeyScope, RateLimits, Store,
-    StoreError, UsageFilter, UsageReport, UsageRequest, UsageStep,
+    Account, AccountRole, CallFilter, EntryFilter, GroupBy, GroupOrder, KeyRecord, KeyScope,
+    RateLimits, StatusFilter, Store, StoreError, SumGroup, UsageFilter, UsageReport, UsageRequest,
+    UsageStep,
 };
 
 const DAY: Micros = Micros::from_days(1);
@@ -212,15 +213,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     println!("   middle       worst     processor      rows");
     let year = END - YEAR..END;
-    let all = UsageFilter::default();
-    let account =
-        UsageFilter { account_id: Some("account-0".to_owned()), ..UsageFilter::default() };
-    let key = UsageFilter { key_id: Some("key-0".to_owned()), ..UsageFilter::default() };
-    let model = UsageFilter { model: Some("model-0".to_owned()), ..UsageFilter::default() };
-    let lane =
-        UsageFilter { lane: Some("provider-1/model-1".to_owned()), ..UsageFilter::default() };
-    let status = UsageFilter { status: Some(200), ..UsageFilter::default() };
-    let of_account = UsageFilter { model: model.model.clone(), ..account.clone() };
+    let all = CallFilter::default();
+    let account = CallFilter { account_id: Some("account-0".to_owned()), ..CallFilter::default() };
+    let key = CallFilter { key_id: Some("key-0".to_owned()), ..CallFilter::default() };
+    let model = CallFilter { model: Some("model-0".to_owned()), ..CallFilter::default() };
+    let lane = CallFilter { lane: Some("provider-1/model-1".to_owned()), ..CallFilter::default() };
+    let status = CallFilter { status: Some(StatusFilter::Is(200)), ..CallFilter::default() };
+    let of_account = CallFilter { model: model.model.clone(), ..account.clone() };
     // The console queries by month, programs by day unless they choose another step.
     for step in [UsageStep::Month, UsageStep::Day] {
         for (whose, filter) in [
@@ -235,7 +234,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             for by in GroupBy::ALL {
                 let wish = UsageRequest {
                     range: year.clone(),
-                    step,
+                    steps: step.begins(&year),
                     by,
                     rank: GroupOrder::Cost,
                     filter: filter.clone(),
@@ -248,13 +247,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
+    let sums = UsageFilter::default();
     ask("how fast everyone's calls were, by day of the year", Vec::len, || {
-        store.latencies_over(year.clone(), UsageStep::Day, None, &all)
+        store.latencies_over(year.clone(), UsageStep::Day, None, &sums)
     })
     .await?;
     let week = END - 7 * DAY..END;
     ask("a week of everyone by hour and status", Vec::len, || {
-        store.usage_over(week.clone(), UsageStep::Hour, Some(GroupBy::Status), &all)
+        store.usage_over(week.clone(), UsageStep::Hour, Some(SumGroup::Status), &sums)
     })
     .await?;
     let back = EntryFilter { since: Some(END - YEAR / 3), ..EntryFilter::default() };
@@ -263,11 +263,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     ask("one call", |call: &Option<LedgerEntry>| usize::from(call.is_some()), || store.entry(some))
         .await?;
     let newest = EntryFilter::default();
+    let rare = CallFilter { model: Some("model-11".to_owned()), ..CallFilter::default() };
     let filters = [
         ("everyone's", newest.clone()),
-        ("an account's", EntryFilter { account_id: account.account_id.clone(), ..newest.clone() }),
-        ("a key's", EntryFilter { key_id: key.key_id.clone(), ..newest.clone() }),
-        ("a rare model's", EntryFilter { model: Some("model-11".to_owned()), ..newest.clone() }),
+        ("an account's", EntryFilter::from(account.clone())),
+        ("a key's", EntryFilter::from(key.clone())),
+        ("a rare model's", EntryFilter::from(rare)),
         (
             "half a year back",
             EntryFilter { before: Some((END - YEAR / 2, String::new())), ..newest },

@@ -15,6 +15,8 @@ use crate::row_statement::{RowStatement, with_places};
 
 /// Longest time between the ends of two calls of a block, so that a stretch of time is a range of blocks.
 pub(crate) const BLOCK_SPAN: Micros = Micros::from_millis(250);
+/// Length of the longest call whose begin is stored as it is, about thirty years.
+const MAX_LENGTH: Micros = Micros::from_days(11_000);
 /// Maximum number of calls in a block, which is decoded as a whole.
 const MAX_BLOCK_CALLS: usize = 500;
 
@@ -69,6 +71,8 @@ pub(crate) fn owners<'a>(
 /// A block to insert.
 pub(crate) struct NewBlock<'a> {
     pub(crate) ended: Micros,
+    /// A time before which none of its calls began.
+    pub(crate) begun: Micros,
     pub(crate) body: Vec<u8>,
     owners: BTreeSet<(OwnerKind, &'a str)>,
     /// Places of its calls in the batch.
@@ -87,8 +91,12 @@ pub(crate) fn blocks<'a>(calls: &[&'a LedgerEntry]) -> Vec<NewBlock<'a>> {
         let (block, later) = rest.split_at(within.count().max(1));
         rest = later;
         let members: Vec<&LedgerEntry> = block.iter().map(|(_, call)| *call).collect();
+        let ended = members.last().map_or(first.ended, |call| call.ended);
+        let begun = members.iter().map(|call| call.started).min().unwrap_or(ended);
         blocks.push(NewBlock {
-            ended: members.last().map_or(first.ended, |call| call.ended),
+            ended,
+            // Within bounds, so that its distance to the end is a number.
+            begun: begun.max(ended.saturating_sub(MAX_LENGTH)).min(ended),
             body: encode_calls(&members),
             owners: owners(members.iter().copied()),
             places: block.iter().map(|(place, _)| *place).collect(),
@@ -167,7 +175,7 @@ macro_rules! choose_numbers {
 pub(crate) use choose_numbers;
 
 pub(crate) const INSERT_BLOCK: &str =
-    "INSERT INTO call_blocks (ended, body) VALUES ($1, $2) RETURNING id";
+    "INSERT INTO call_blocks (ended, begun, body) VALUES ($1, $2, $3) RETURNING id";
 
 /// A statement with its values.
 type BoundStatement<D> = (SqlStr, <D as Database>::Arguments);
@@ -259,6 +267,7 @@ macro_rules! insert_calls {
         for mut block in $crate::call_writes::blocks($calls) {
             let insert = sqlx::query_scalar($crate::call_writes::INSERT_BLOCK)
                 .bind(block.ended.get())
+                .bind(block.begun.get())
                 .bind(std::mem::take(&mut block.body));
             let id: i64 = insert.fetch_one(&mut *$tx).await?;
             blocks.push((id, block));

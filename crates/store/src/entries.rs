@@ -4,45 +4,37 @@
 //! block can have a call that belongs before its last one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::ops::Range;
 
 use canon::{Micros, Money};
-use ledger::{CallOutcome, LedgerEntry};
+use ledger::LedgerEntry;
 use sqlx::{Encode, QueryBuilder, Type};
 
 use crate::block_decoding::{CallSelection, decode_selected};
 use crate::call_audit::{ARCHIVED_BY_KEY, CallAudit, SumRow, SumsByOwner, plus_rows};
-use crate::call_writes::{BLOCK_SPAN, OwnerKind};
+use crate::call_filter::CallFilter;
+use crate::call_writes::BLOCK_SPAN;
 use crate::compact_text::{call_numbers, compact};
 use crate::corrections::{overlay, read_corrections};
 use crate::db::{clean, in_snapshot, on_reader};
+use crate::large_work::run_in_place;
 use crate::{Store, StoreError};
 
 /// Blocks that a page reads at first, and at most at once.
 const FIRST_BLOCKS: i64 = 2;
 const MAX_BLOCKS: i64 = 128;
+/// Longest time that a call is taken to have lasted if the begin of its block was not stored.
+const LONGEST_OLD_CALL: Micros = Micros::from_hours(1);
 /// Blocks that a scan of all calls reads at once.
 pub(crate) const SCANNED_BLOCKS: i64 = 20;
 
-/// Conditions on rows; `None` is no condition.
+/// Calls to read; `None` is no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryFilter {
-    /// Of this key.
-    pub key_id: Option<String>,
-    /// Of this account.
-    pub account_id: Option<String>,
-    /// For this model.
-    pub model: Option<String>,
-    /// Answered by this lane, or by one of this provider if the text has no slash.
-    pub lane: Option<String>,
-    /// With this end.
-    pub status: Option<StatusFilter>,
-    /// In this format.
-    pub format: Option<String>,
-    /// Of this session.
-    pub session: Option<String>,
-    /// Ended by an error with this code.
-    pub error: Option<String>,
+    /// Conditions on the calls.
+    pub calls: CallFilter,
+    /// Began in this range.
+    pub began: Option<Range<Micros>>,
     /// Ended at this time or later.
     pub since: Option<Micros>,
     /// Ended before this time.
@@ -51,50 +43,9 @@ pub struct EntryFilter {
     pub before: Option<(Micros, String)>,
 }
 
-/// Condition on the end of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusFilter {
-    /// With this status.
-    Is(u16),
-    /// With a status of this hundred.
-    Class(u16),
-    /// Answered to the end.
-    Done,
-    /// Not answered to the end, for any reason.
-    Failed,
-}
-
-impl StatusFilter {
-    /// Reads a condition as an address has it: `done`, `failed`, `4xx` or `404`.
-    pub fn by_word(word: &str) -> Option<Self> {
-        let class = |class: &str| class.parse().ok().filter(|class| (1..=5).contains(class));
-        match (word, word.strip_suffix("xx")) {
-            ("done", _) => Some(Self::Done),
-            ("failed", _) => Some(Self::Failed),
-            (_, Some(digit)) => class(digit).map(Self::Class),
-            (status, None) => status.parse().ok().map(Self::Is),
-        }
-    }
-
-    fn matches(self, call: &LedgerEntry) -> bool {
-        match self {
-            Self::Is(status) => call.status == status,
-            Self::Class(class) => call.status / 100 == class,
-            Self::Done => call.outcome == CallOutcome::Done,
-            Self::Failed => call.outcome != CallOutcome::Done,
-        }
-    }
-}
-
-/// Writes the condition as an address has it.
-impl fmt::Display for StatusFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Is(status) => write!(f, "{status}"),
-            Self::Class(class) => write!(f, "{class}xx"),
-            Self::Done => f.write_str("done"),
-            Self::Failed => f.write_str("failed"),
-        }
+impl From<CallFilter> for EntryFilter {
+    fn from(calls: CallFilter) -> Self {
+        Self { calls, ..Self::default() }
     }
 }
 
@@ -119,6 +70,8 @@ pub struct EntryPage {
     /// Begin of the next page, for `before` of its filter. There may be one although fewer calls were found
     /// than were requested: the search ended after many calls that do not match.
     pub next: Option<(Micros, String)>,
+    /// Size of the stored calls that were searched.
+    pub searched_bytes: usize,
 }
 
 /// The direction of a page.
@@ -143,6 +96,12 @@ pub(crate) const SCAN: &str = "SELECT id, body FROM call_blocks WHERE id > $1 OR
 pub(crate) const OWNED: &str = "SELECT o.ended, o.block, b.body \
     FROM call_owners o CROSS JOIN call_blocks b WHERE b.id = o.block AND o.kind = $1 \
     AND o.owner = $2 AND (o.ended, o.block) > ($3, $4) ORDER BY o.ended, o.block LIMIT $5";
+/// The longest time that calls of a block took. The index has it.
+const LONGEST: &str = "SELECT ended - begun FROM call_blocks WHERE ended - begun IS NOT NULL \
+    ORDER BY ended - begun DESC LIMIT 1";
+/// Blocks whose begin was not stored, one at most.
+const BLOCKS_WITHOUT_BEGIN: &str =
+    "SELECT COUNT(*) FROM (SELECT 1 FROM call_blocks WHERE ended - begun IS NULL LIMIT 1) one";
 pub(crate) const KEYS: &str = "SELECT id, spent FROM keys";
 pub(crate) const CORRECTED_COSTS: &str =
     "SELECT key_id, CAST(SUM(cost) AS BIGINT) FROM corrections GROUP BY key_id";
@@ -237,40 +196,28 @@ pub(crate) fn key_totals(
 impl EntryFilter {
     /// Returns the same filter with texts as they are stored.
     fn cleaned(&self) -> Self {
-        let text = |text: &Option<String>| text.as_deref().map(|text| clean(text).into_owned());
         Self {
-            key_id: text(&self.key_id),
-            account_id: text(&self.account_id),
-            model: text(&self.model),
-            lane: text(&self.lane),
-            status: self.status,
-            format: text(&self.format),
-            session: text(&self.session),
-            error: text(&self.error),
+            calls: self.calls.cleaned(),
+            began: self.began.clone(),
             since: self.since,
             until: self.until,
             before: self.before.as_ref().map(|(ended, id)| (*ended, clean(id).into_owned())),
         }
     }
 
-    /// Returns the owners that it names, the one with the fewest calls first.
-    fn owners(&self) -> impl Iterator<Item = (OwnerKind, &str)> {
-        let owners = [
-            (OwnerKind::Key, &self.key_id),
-            (OwnerKind::Account, &self.account_id),
-            (OwnerKind::Model, &self.model),
-        ];
-        owners.into_iter().filter_map(|(kind, owner)| Some((kind, owner.as_deref()?)))
-    }
-
     /// Returns a time before which no matching call ended.
     fn first_end(&self, after: Option<&(Micros, String)>) -> Option<Micros> {
-        self.since.into_iter().chain(after.map(|(ended, _)| *ended)).max()
+        let begun = self.began.as_ref().map(|began| began.start);
+        let after = after.map(|(ended, _)| *ended);
+        [self.since, begun, after].into_iter().flatten().max()
     }
 
-    /// Returns a time after which no matching call ended.
-    fn last_end(&self) -> Option<Micros> {
-        self.until.into_iter().chain(self.before.as_ref().map(|(ended, _)| *ended)).min()
+    /// Returns a time after which no matching call ended, if no call that began in the range takes longer
+    /// than that.
+    fn last_end(&self, longest: Micros) -> Option<Micros> {
+        let begun = self.began.as_ref().map(|began| began.end.saturating_add(longest));
+        let before = self.before.as_ref().map(|(ended, _)| *ended);
+        [self.until, begun, before].into_iter().flatten().min()
     }
 
     fn matches(&self, call: &LedgerEntry, after: Option<&(Micros, String)>) -> bool {
@@ -280,30 +227,12 @@ impl EntryFilter {
         let is_after = |(ended, id): &(Micros, String)| {
             (call.ended, &*call.request_id) > (*ended, id.as_str())
         };
-        self.owners().all(|(kind, owner)| kind.of(call) == owner)
+        self.calls.owners().all(|(kind, owner)| kind.of(call) == owner)
+            && self.began.as_ref().is_none_or(|began| began.contains(&call.started))
             && self.since.is_none_or(|since| call.ended >= since)
             && self.until.is_none_or(|until| call.ended < until)
             && self.before.as_ref().is_none_or(is_before)
             && after.is_none_or(is_after)
-    }
-
-    /// Returns true if the filter has a condition that a correction of a call may change.
-    fn has_later_conditions(&self) -> bool {
-        self.lane.is_some() || self.status.is_some() || self.error.is_some()
-    }
-
-    /// Returns true if the corrected call meets the conditions that no index has.
-    fn matches_corrected(&self, call: &LedgerEntry) -> bool {
-        let is_lane = |lane: &String| match lane.contains('/') {
-            true => call.lane.as_ref() == lane.as_str(),
-            false => call.lane.split_once('/').is_some_and(|(provider, _)| provider == lane),
-        };
-        let has_code = |code: &String| call.error.as_ref().is_some_and(|error| error.code == *code);
-        self.lane.as_ref().is_none_or(is_lane)
-            && self.status.is_none_or(|status| status.matches(call))
-            && self.format.as_ref().is_none_or(|format| call.dialect.as_ref() == format.as_str())
-            && self.session.as_ref().is_none_or(|session| call.session.as_ref() == session.as_str())
-            && self.error.as_ref().is_none_or(has_code)
     }
 
     /// Builds the query for the next blocks of a page. Built from fixed pieces, so that the planner sees
@@ -311,6 +240,7 @@ impl EntryFilter {
     fn blocks<D: sqlx::Database>(
         &self,
         after: Option<&(Micros, String)>,
+        longest: Micros,
         order: PageOrder,
         seen: Option<BlockPlace>,
         limit: i64,
@@ -319,7 +249,7 @@ impl EntryFilter {
         i64: Type<D> + for<'q> Encode<'q, D>,
         Vec<u8>: Type<D> + for<'q> Encode<'q, D>,
     {
-        let mut owners = self.owners();
+        let mut owners = self.calls.owners();
         let (ended, id, mut query) = match owners.next() {
             Some((kind, owner)) => {
                 let mut query = QueryBuilder::new(
@@ -342,9 +272,12 @@ impl EntryFilter {
         if let Some(from) = self.first_end(after) {
             query.push(format_args!(" AND {ended} >= ")).push_bind(from.get());
         }
-        if let Some(to) = self.last_end() {
+        if let Some(to) = self.last_end(longest) {
             let to = to.saturating_add(BLOCK_SPAN);
             query.push(format_args!(" AND {ended} <= ")).push_bind(to.get());
+        }
+        if let Some(began) = &self.began {
+            query.push(" AND (b.begun IS NULL OR b.begun < ").push_bind(began.end.get()).push(")");
         }
         let (beyond, direction) = match order {
             PageOrder::NewestFirst => ("<", " DESC"),
@@ -418,15 +351,15 @@ impl Store {
         Ok(self.page(filter, None, limit, PageOrder::NewestFirst, usize::MAX).await?.calls)
     }
 
-    /// Returns the same with the begin of the next page. The search ends after so many blocks of calls, because
-    /// a rare status among a hundred million calls is not found at once.
+    /// Returns the same with the begin of the next page. The search ends after so many bytes of stored calls,
+    /// because a rare status among a hundred million calls is not found at once.
     pub async fn entry_page(
         &self,
         filter: &EntryFilter,
         limit: u32,
-        max_blocks: usize,
+        max_bytes: usize,
     ) -> Result<EntryPage, StoreError> {
-        self.page(filter, None, limit, PageOrder::NewestFirst, max_blocks).await
+        self.page(filter, None, limit, PageOrder::NewestFirst, max_bytes).await
     }
 
     /// Returns a page of all rows, oldest first, that follow the row with that end and request id.
@@ -454,42 +387,51 @@ impl Store {
         after: Option<(Micros, String)>,
         limit: u32,
         order: PageOrder,
-        max_blocks: usize,
+        max_bytes: usize,
     ) -> Result<EntryPage, StoreError> {
         let (filter, after) = (&filter.cleaned(), after.as_ref());
         let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
+        let longest = match filter.began {
+            Some(_) => self.longest_call().await?,
+            None => Micros::ZERO,
+        };
         let selection = CallSelection {
             ids: None,
-            owners: filter.owners().collect(),
+            owners: filter.calls.owners().collect(),
             since: filter.first_end(after),
-            until: filter.last_end(),
+            until: filter.last_end(longest),
         };
         let mut calls: Vec<LedgerEntry> = Vec::new();
-        let (mut seen, mut size, mut searched) = (None, FIRST_BLOCKS, 0_usize);
+        let (mut seen, mut size, mut searched_bytes) = (None, FIRST_BLOCKS, 0_usize);
         let mut stop = None;
         loop {
             let blocks: Vec<(i64, i64, Vec<u8>)> = on_reader!(&self.db, pool: Kind => {
-                let mut query = filter.blocks::<Kind>(after, order, seen, size);
+                let mut query = filter.blocks::<Kind>(after, longest, order, seen, size);
                 query.build_query_as().fetch_all(pool).await?
             });
-            for (ended, id, body) in &blocks {
-                let mut found = decode_selected(body, &selection)?;
-                found.retain(|call| filter.matches(call, after));
-                if filter.has_later_conditions() {
-                    found = self.corrected(found).await?;
+            let bytes = blocks.iter().map(|(_, _, body)| body.len()).sum();
+            let mut found = run_in_place(bytes, || {
+                let mut found = Vec::new();
+                for (_, _, body) in &blocks {
+                    found.extend(decode_selected(body, &selection)?);
                 }
-                calls.extend(found.into_iter().filter(|call| filter.matches_corrected(call)));
-                seen = Some((*ended, *id));
+                found.retain(|call| filter.matches(call, after));
+                Ok::<_, sqlx::Error>(found)
+            })?;
+            if filter.calls.has_later_conditions() {
+                found = self.corrected(found).await?;
             }
+            calls.extend(found.into_iter().filter(|call| filter.calls.matches_corrected(call)));
+            seen = blocks.last().map(|(ended, id, _)| (*ended, *id)).or(seen);
+            searched_bytes = searched_bytes.saturating_add(bytes);
             let is_settled =
                 |call: &&LedgerEntry| seen.is_some_and(|at| order.is_settled(call, at));
             let is_last = (blocks.len() as i64) < size;
             if is_last || calls.iter().filter(is_settled).count() >= wanted {
                 break;
             }
-            searched = searched.saturating_add(blocks.len());
             stop = seen.map(|(ended, _)| (Micros::new(ended) + Micros::new(1), String::new()));
-            if searched >= max_blocks
+            if searched_bytes >= max_bytes
                 && filter.before.as_ref().is_none_or(|at| stop.as_ref() < Some(at))
             {
                 // Calls at the border are found again by the next page.
@@ -509,7 +451,17 @@ impl Store {
         calls.truncate(wanted);
         let last = (calls.len() == wanted).then(|| calls.last()).flatten();
         let next = last.map(|last| (last.ended, last.request_id.to_string())).or(stop);
-        Ok(EntryPage { calls: self.corrected(calls).await?, next })
+        Ok(EntryPage { calls: self.corrected(calls).await?, next, searched_bytes })
+    }
+
+    /// Returns a time that no stored call exceeds.
+    async fn longest_call(&self) -> Result<Micros, StoreError> {
+        let (longest, old) = on_reader!(&self.db, pool => {
+            let longest: Option<i64> = sqlx::query_scalar(LONGEST).fetch_optional(pool).await?;
+            let old: i64 = sqlx::query_scalar(BLOCKS_WITHOUT_BEGIN).fetch_one(pool).await?;
+            (Micros::new(longest.unwrap_or_default()), old)
+        });
+        Ok(if old > 0 { longest.max(LONGEST_OLD_CALL) } else { longest })
     }
 
     /// Returns the sum of every key's rows with the spending in its record, ordered by id.

@@ -50,6 +50,7 @@ macro_rules! embedded {
             (41, "scim", include_str!(concat!($folder, "0041_scim.sql"))),
             (42, "scim state", include_str!(concat!($folder, "0042_scim_state.sql"))),
             (43, "owner index", include_str!(concat!($folder, "0043_owner_index.sql"))),
+            (44, "block begins", include_str!(concat!($folder, "0044_block_begins.sql"))),
         ]
     };
 }

@@ -4,7 +4,7 @@
 use canon::Micros;
 
 use crate::db::{clean, in_transaction};
-use crate::{GroupBy, Store, StoreError, UsageStep};
+use crate::{Store, StoreError, SumGroup, UsageStep};
 
 /// Refused calls of one key and model for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,8 @@ macro_rules! refused_query {
         let (range, filter): (&std::ops::Range<canon::Micros>, &$crate::UsageFilter) =
             ($range, $filter);
         let mut query = sqlx::QueryBuilder::<$kind>::new("SELECT ");
-        query.push($crate::refusals::column($by));
+        let by: Option<$crate::SumGroup> = $by;
+        query.push(by.map_or("''", $crate::refusals::column));
         // PostgreSQL returns NUMERIC for a sum of BIGINTs.
         query.push(", CAST(SUM(calls) AS BIGINT) FROM refusals WHERE begun >= ");
         query.push_bind(range.start.get()).push(" AND begun < ").push_bind(range.end.get());
@@ -50,8 +51,9 @@ macro_rules! refused_query {
                 query.push_bind($crate::db::clean(value).into_owned());
             }
         }
-        if let Some(status) = filter.status {
-            query.push(" AND status = ").push_bind(i64::from(status));
+        if let Some(statuses) = &filter.statuses {
+            query.push(" AND status >= ").push_bind(i64::from(statuses.start));
+            query.push(" AND status < ").push_bind(i64::from(statuses.end));
         }
         if filter.lane.is_some() {
             // No lane was asked.
@@ -64,13 +66,13 @@ macro_rules! refused_query {
 pub(crate) use refused_query;
 
 /// The column of a dimension. A refused call has no lane.
-pub(crate) const fn column(by: GroupBy) -> &'static str {
+pub(crate) const fn column(by: SumGroup) -> &'static str {
     match by {
-        GroupBy::Account => "account_id",
-        GroupBy::Key => "key_id",
-        GroupBy::Model => "model",
-        GroupBy::Lane => "''",
-        GroupBy::Status => "CAST(status AS TEXT)",
+        SumGroup::Account => "account_id",
+        SumGroup::Key => "key_id",
+        SumGroup::Model => "model",
+        SumGroup::Lane => "''",
+        SumGroup::Status => "CAST(status AS TEXT)",
     }
 }
 

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::sync::Arc;
 
 use canon::{Micros, Money};
@@ -67,6 +68,17 @@ impl UsageStep {
             Self::Day => DAY * day_of(at),
             Self::Month => DAY * BudgetPeriod::Month.days(at).0,
         }
+    }
+
+    /// Returns a range that is not empty, extended to whole steps.
+    pub fn cover(self, range: &Range<Micros>) -> Range<Micros> {
+        self.begin(range.start)..self.end(range.end - Micros::new(1))
+    }
+
+    /// Returns the begins of the steps that have a part of a range.
+    pub fn begins(self, range: &Range<Micros>) -> Vec<Micros> {
+        let next = |begin: &Micros| Some(self.end(*begin)).filter(|next| *next < range.end);
+        std::iter::successors(Some(self.begin(range.start)), next).collect()
     }
 
     /// Returns the begin of the next step.

@@ -1,24 +1,24 @@
 //! Usage reports: over time, in total, and by the largest users.
 //!
-//! All queries read the table `usage` and never the calls, so a year of a hundred million calls is
-//! a few thousand rows. Times are those of admission, in UTC. Running and unposted calls are not
-//! included.
+//! Most reports read the table `usage` and never the calls, so a year of a hundred million calls is
+//! a few thousand rows. A report on something that the table does not have reads the calls
+//! (`usage_search.rs`). Times are those of admission. Running and unposted calls are not included.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use canon::Micros;
-use sqlx::{Decode, QueryBuilder, Type};
 
-use crate::db::{clean, in_snapshot, on_reader};
+use crate::call_filter::CallFilter;
+use crate::db::{in_snapshot, on_reader};
 use crate::refusals::refused_query;
-use crate::rollup::Scope;
 use crate::sums::{ReportTotals, SummedColumns};
+use crate::usage_query::{RangePiece, UsageFilter, UsageQuery, pieces, point, series_pieces};
 use crate::{LatencyTotals, Store, StoreError, UsageStep, UsageTotals};
 
-/// The dimension that groups usage.
+/// A dimension of the table of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupBy {
+pub enum SumGroup {
     /// The account.
     Account,
     /// The key.
@@ -31,9 +31,47 @@ pub enum GroupBy {
     Status,
 }
 
-impl GroupBy {
+impl SumGroup {
     /// Every dimension.
     pub const ALL: [Self; 5] = [Self::Account, Self::Key, Self::Model, Self::Lane, Self::Status];
+}
+
+/// The dimension that groups a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupBy {
+    /// The account.
+    Account,
+    /// The key.
+    Key,
+    /// The model.
+    Model,
+    /// The provider that answered.
+    Provider,
+    /// The lane that answered.
+    Lane,
+    /// The HTTP status the caller received.
+    Status,
+    /// The code of the error that ended the call.
+    Error,
+    /// The format of the call.
+    Format,
+    /// The session.
+    Session,
+}
+
+impl GroupBy {
+    /// Every dimension.
+    pub const ALL: [Self; 9] = [
+        Self::Account,
+        Self::Key,
+        Self::Model,
+        Self::Provider,
+        Self::Lane,
+        Self::Status,
+        Self::Error,
+        Self::Format,
+        Self::Session,
+    ];
 
     /// The word in URLs and on pages.
     pub const fn word(self) -> &'static str {
@@ -41,8 +79,12 @@ impl GroupBy {
             Self::Account => "account",
             Self::Key => "key",
             Self::Model => "model",
+            Self::Provider => "provider",
             Self::Lane => "lane",
             Self::Status => "status",
+            Self::Error => "error",
+            Self::Format => "format",
+            Self::Session => "session",
         }
     }
 
@@ -50,21 +92,26 @@ impl GroupBy {
     pub fn by_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|by| by.word() == word)
     }
-}
 
-/// Conditions on usage; `None` is no condition.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UsageFilter {
-    /// Of this account.
-    pub account_id: Option<String>,
-    /// Of this key.
-    pub key_id: Option<String>,
-    /// Of this model.
-    pub model: Option<String>,
-    /// Of this lane.
-    pub lane: Option<String>,
-    /// Of calls that ended with this status.
-    pub status: Option<u16>,
+    /// Returns the dimension of the sums that tells the group of a call.
+    const fn on_sums(self) -> Option<SumGroup> {
+        match self {
+            Self::Account => Some(SumGroup::Account),
+            Self::Key => Some(SumGroup::Key),
+            Self::Model => Some(SumGroup::Model),
+            Self::Provider | Self::Lane => Some(SumGroup::Lane),
+            Self::Status => Some(SumGroup::Status),
+            Self::Error | Self::Format | Self::Session => None,
+        }
+    }
+
+    /// Returns the group of a group of the sums.
+    fn of_sum(self, group: String) -> String {
+        match (self, group.split_once('/')) {
+            (Self::Provider, Some((provider, _))) => provider.to_owned(),
+            (_, _) => group,
+        }
+    }
 }
 
 /// Sums of one step of time and one group.
@@ -81,23 +128,41 @@ pub struct UsagePoint<S = UsageTotals> {
 /// A usage report to make.
 #[derive(Clone, Debug)]
 pub struct UsageRequest {
-    /// Range of time, extended to whole steps.
+    /// Range of the begins of calls, extended to whole hours.
     pub range: Range<Micros>,
-    /// Length of each step.
-    pub step: UsageStep,
+    /// Begins of the steps of the series in ascending order, extended to whole hours. The first one is not
+    /// after the begin of the range.
+    pub steps: Vec<Micros>,
     /// The dimension that groups the report.
     pub by: GroupBy,
     /// The order of the groups.
     pub rank: GroupOrder,
-    /// Conditions on the usage.
-    pub filter: UsageFilter,
+    /// Conditions on the calls.
+    pub filter: CallFilter,
     /// Maximum number of listed groups.
     pub listed: usize,
     /// Number of groups with a series of their own; the others are summed up in one.
     pub with_series: usize,
 }
 
-/// A usage report. All its parts are read at one instant and agree with each other.
+impl UsageRequest {
+    /// Returns the same request with a range and steps of whole hours.
+    fn in_whole_hours(&self) -> Self {
+        let range = UsageStep::Hour.cover(&self.range);
+        let steps = self.steps.iter().map(|step| UsageStep::Hour.begin(*step)).collect();
+        Self { range, steps, ..self.clone() }
+    }
+
+    /// Returns the begin of the step of a time.
+    pub(crate) fn step_of(&self, at: Micros) -> Micros {
+        let after = self.steps.partition_point(|begin| *begin <= at);
+        let step = after.checked_sub(1).and_then(|last| self.steps.get(last));
+        step.copied().unwrap_or(self.range.start)
+    }
+}
+
+/// A usage report. All its parts are read at one instant and agree with each other, unless calls were
+/// searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageReport {
     /// The total.
@@ -108,12 +173,17 @@ pub struct UsageReport {
     pub refused_by: BTreeMap<String, i64>,
     /// Latencies of all calls.
     pub latencies: LatencyTotals,
+    /// Latencies over time, oldest first.
+    pub latency_series: Vec<(Micros, LatencyTotals)>,
     /// The first groups.
     pub top: Vec<(String, ReportTotals)>,
     /// Series of the very first groups, oldest first.
     pub series: Vec<UsagePoint<ReportTotals>>,
     /// Series of all other groups together, with the begin of each step.
     pub others: Vec<(Micros, ReportTotals)>,
+    /// Set if the report has only the calls that ended at this time or later, because there are too many to
+    /// search them all.
+    pub searched_since: Option<Micros>,
 }
 
 /// The order of groups.
@@ -128,165 +198,6 @@ pub enum GroupOrder {
     Tokens,
 }
 
-/// A part of a range and the length of the rows that cover it.
-type RangePiece = (UsageStep, Range<Micros>);
-
-/// Divides a range, extended to whole hours, into as few rows as possible: months in the middle,
-/// days around them, hours at both ends.
-fn pieces(range: &Range<Micros>) -> Vec<RangePiece> {
-    if range.is_empty() {
-        return Vec::new();
-    }
-    let from = UsageStep::Hour.begin(range.start);
-    let to = UsageStep::Hour.end(range.end - Micros::new(1));
-    // The whole steps within a range.
-    let within = |step: UsageStep, outer: Range<Micros>| {
-        let begin = step.begin(outer.start);
-        let begin = if begin == outer.start { begin } else { step.end(outer.start) };
-        let end = step.begin(outer.end);
-        if begin < end { begin..end } else { outer.end..outer.end }
-    };
-    let days = within(UsageStep::Day, from..to);
-    let months = within(UsageStep::Month, days.clone());
-    let cut = [
-        (UsageStep::Hour, from..days.start),
-        (UsageStep::Day, days.start..months.start),
-        (UsageStep::Month, months.clone()),
-        (UsageStep::Day, months.end..days.end),
-        (UsageStep::Hour, days.end..to),
-    ];
-    cut.into_iter().filter(|(_, piece)| !piece.is_empty()).collect()
-}
-
-/// Returns the scope with the fewest rows that can answer the query.
-fn scope(step: UsageStep, by: Option<GroupBy>, filter: &UsageFilter) -> Scope {
-    let UsageFilter { account_id, key_id, model, lane, status } = filter;
-    let whole = model.is_none()
-        && lane.is_none()
-        && status.is_none()
-        && match by {
-            None | Some(GroupBy::Account | GroupBy::Key) => true,
-            Some(GroupBy::Model | GroupBy::Lane | GroupBy::Status) => false,
-        };
-    let (sum, apart) = if by == Some(GroupBy::Key) || key_id.is_some() {
-        (Scope::KeySum, Scope::Key)
-    } else if by == Some(GroupBy::Account) || account_id.is_some() {
-        (Scope::AccountSum, Scope::Account)
-    } else {
-        (Scope::AllSum, Scope::All)
-    };
-    if whole && sum.has(step) { sum } else { apart }
-}
-
-fn column(by: Option<GroupBy>, scope: Scope) -> &'static str {
-    match (by, scope) {
-        (None, _) => "''",
-        (Some(GroupBy::Account), Scope::Key | Scope::KeySum) => "account_id",
-        (Some(GroupBy::Key | GroupBy::Account), _) => "owner",
-        (Some(GroupBy::Model), _) => "model",
-        (Some(GroupBy::Lane), _) => "lane",
-        (Some(GroupBy::Status), _) => "CAST(status AS TEXT)",
-    }
-}
-
-/// One query on the table.
-struct UsageQuery<'a> {
-    piece: RangePiece,
-    by: Option<GroupBy>,
-    /// Restricts the query to these groups.
-    among: Option<&'a [(String, ReportTotals)]>,
-    filter: &'a UsageFilter,
-    /// True if every step is returned separately.
-    over_time: bool,
-}
-
-impl UsageQuery<'_> {
-    fn build<D, S: SummedColumns>(&self) -> QueryBuilder<D>
-    where
-        D: sqlx::Database,
-        String: Type<D> + for<'q> sqlx::Encode<'q, D>,
-        i64: Type<D> + for<'q> sqlx::Encode<'q, D>,
-    {
-        let Self { piece: (step, range), by, among, filter, over_time } = self;
-        let scope = scope(*step, *by, filter);
-        let text = |text: &str| clean(text).into_owned();
-        let begun = if *over_time { "begun" } else { "CAST(0 AS BIGINT)" };
-        // In the order of the index, so that nothing has to be sorted. A correction can leave a group
-        // without calls.
-        let groups = match (over_time, by) {
-            (true, Some(_)) => " GROUP BY 1, 2 HAVING SUM(calls) > 0 ORDER BY 1, 2",
-            (true, None) => " GROUP BY 1 HAVING SUM(calls) > 0 ORDER BY 1",
-            (false, Some(_)) => " GROUP BY 2 HAVING SUM(calls) > 0 ORDER BY 2",
-            (false, None) => " HAVING SUM(calls) > 0",
-        };
-        let group = column(*by, scope);
-        let mut query = QueryBuilder::new("SELECT ");
-        query.push(begun).push(", ").push(group);
-        for column in S::COLUMNS {
-            // PostgreSQL returns NUMERIC for a sum of BIGINTs.
-            query.push(format_args!(", CAST(SUM({column}) AS BIGINT)"));
-        }
-        // Constants are part of the text and not bound, so that the planner can use partial
-        // indexes.
-        query.push(format_args!(
-            " FROM usage WHERE span = '{}' AND scope = '{}' AND begun >= ",
-            step.word(),
-            scope.word()
-        ));
-        query.push_bind(range.start.get()).push(" AND begun < ").push_bind(range.end.get());
-        let UsageFilter { account_id, key_id, model, lane, status } = filter;
-        match scope {
-            Scope::Key | Scope::KeySum => {
-                if let Some(key_id) = key_id {
-                    query.push(" AND owner = ").push_bind(text(key_id));
-                }
-                if let Some(account_id) = account_id {
-                    query.push(" AND account_id = ").push_bind(text(account_id));
-                }
-            }
-            Scope::Account | Scope::AccountSum => {
-                if let Some(account_id) = account_id {
-                    query.push(" AND owner = ").push_bind(text(account_id));
-                }
-            }
-            Scope::All | Scope::AllSum => {}
-        }
-        if let Some(model) = model {
-            query.push(" AND model = ").push_bind(text(model));
-        }
-        if let Some(lane) = lane {
-            query.push(" AND lane = ").push_bind(text(lane));
-        }
-        if let Some(status) = status {
-            query.push(" AND status = ").push_bind(i64::from(*status));
-        }
-        if let Some(among) = among {
-            query.push(format_args!(" AND {group} IN ("));
-            let mut names = query.separated(", ");
-            for (name, _) in *among {
-                names.push_bind(text(name));
-            }
-            query.push(")");
-        }
-        query.push(groups);
-        query
-    }
-}
-
-fn point<'r, S, R>(row: &'r R) -> Result<UsagePoint<S>, sqlx::Error>
-where
-    S: SummedColumns,
-    R: sqlx::Row,
-    usize: sqlx::ColumnIndex<R>,
-    i64: Type<R::Database> + Decode<'r, R::Database>,
-    String: Type<R::Database> + Decode<'r, R::Database>,
-{
-    let numbers = (2..).take(S::COLUMNS.len()).map(|place| row.try_get(place));
-    let numbers = numbers.collect::<Result<Vec<i64>, _>>()?;
-    let used = S::from_numbers(numbers.into_iter());
-    Ok(UsagePoint { begun: Micros::new(row.try_get(0)?), group: row.try_get(1)?, used })
-}
-
 impl Store {
     /// Returns the usage in each step of a range, grouped or not, oldest first.
     ///
@@ -295,7 +206,7 @@ impl Store {
         &self,
         range: Range<Micros>,
         step: UsageStep,
-        by: Option<GroupBy>,
+        by: Option<SumGroup>,
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint>, StoreError> {
         let range = step.begin(range.start)..range.end;
@@ -308,7 +219,7 @@ impl Store {
         &self,
         range: Range<Micros>,
         step: UsageStep,
-        by: Option<GroupBy>,
+        by: Option<SumGroup>,
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint<LatencyTotals>>, StoreError> {
         let range = step.begin(range.start)..range.end;
@@ -317,66 +228,122 @@ impl Store {
     }
 
     /// Makes a usage report.
+    pub async fn usage_view(&self, request: &UsageRequest) -> Result<UsageReport, StoreError> {
+        if request.range.is_empty() {
+            return Ok(UsageReport::default());
+        }
+        let request = &request.in_whole_hours();
+        match (request.filter.on_sums(), request.by.on_sums()) {
+            (Some(filter), Some(by)) => self.summed_usage(request, by, &filter).await,
+            (Some(filter), None) => {
+                let report = self.searched_usage(request).await?;
+                let refused = self.refused_calls(&request.range, &filter).await?;
+                Ok(UsageReport { refused, ..report })
+            }
+            // A refused call has nothing but what sums have.
+            (None, _) => self.searched_usage(request).await,
+        }
+    }
+
+    /// Makes a report from the sums.
     ///
     /// It reads no more detail than it shows: totals over many owners come from rows without
     /// grouping, whole months come from rows of months, and only the first groups have a series.
-    pub async fn usage_view(&self, wish: &UsageRequest) -> Result<UsageReport, StoreError> {
-        let UsageRequest { range, step, by, rank, filter, listed, with_series: apart } = wish;
-        if range.is_empty() {
-            return Ok(UsageReport::default());
-        }
-        let range = step.begin(range.start)..step.end(range.end - Micros::new(1));
-        let cut = pieces(&range);
+    async fn summed_usage(
+        &self,
+        request: &UsageRequest,
+        by: SumGroup,
+        filter: &UsageFilter,
+    ) -> Result<UsageReport, StoreError> {
+        let UsageRequest { range, steps, rank, listed, with_series: apart, .. } = request;
         let mut view = UsageReport::default();
         let mut groups: BTreeMap<String, ReportTotals> = BTreeMap::new();
+        let mut series: BTreeMap<(Micros, String), ReportTotals> = BTreeMap::new();
         let mut others: BTreeMap<Micros, ReportTotals> = BTreeMap::new();
+        let mut latencies: BTreeMap<Micros, LatencyTotals> = BTreeMap::new();
+        let by = Some(by);
+        let whole = |piece: &RangePiece, by| UsageQuery {
+            piece: piece.clone(),
+            by,
+            among: None,
+            filter,
+            over_time: false,
+        };
         in_snapshot!(&self.db, tx: Kind => {
-            for piece in cut {
-                let piece = || piece.clone();
-                let usage_query =
-                    UsageQuery { piece: piece(), by: Some(*by), among: None, filter, over_time: false };
-                for row in usage_query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
+            for piece in pieces(range) {
+                let query = whole(&piece, by);
+                for row in query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
                     let UsagePoint { group, used, .. } = point::<ReportTotals, _>(&row)?;
-                    let sum = groups.entry(group).or_default();
+                    let sum = groups.entry(request.by.of_sum(group)).or_default();
                     *sum = sum.plus(&used)?;
                     view.all = view.all.plus(&used)?;
                 }
-                let usage_query =
-                    UsageQuery { piece: piece(), by: None, among: None, filter, over_time: false };
-                for row in usage_query.build::<Kind, LatencyTotals>().build().fetch_all(&mut *tx).await? {
+                let query = whole(&piece, None);
+                for row in query.build::<Kind, LatencyTotals>().build().fetch_all(&mut *tx).await? {
                     view.latencies = view.latencies.plus(&point::<LatencyTotals, _>(&row)?.used)?;
                 }
             }
-            let mut refused = refused_query!(Kind, &range, *by, filter);
+            let mut refused = refused_query!(Kind, range, by, filter);
             for (group, calls) in refused.build_query_as::<(String, i64)>().fetch_all(&mut *tx).await? {
+                let group = request.by.of_sum(group);
                 view.refused = view.refused.saturating_add(calls);
                 // A group of refused calls alone is listed too.
                 groups.entry(group.clone()).or_default();
-                view.refused_by.insert(group, calls);
+                let sum = view.refused_by.entry(group).or_default();
+                *sum = sum.saturating_add(calls);
             }
             view.top = first(groups, *rank, *listed);
-            let piece = || (*step, range.clone());
-            let usage_query = UsageQuery { piece: piece(), by: None, among: None, filter, over_time: true };
-            for row in usage_query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
-                let UsagePoint { begun, used, .. } = point::<ReportTotals, _>(&row)?;
-                others.insert(begun, used);
-            }
-            let among = Some(view.top.get(..*apart).unwrap_or(&view.top)).filter(|among| !among.is_empty());
-            if among.is_some() {
-                let usage_query =
-                    UsageQuery { piece: piece(), by: Some(*by), among, filter, over_time: true };
-                for row in usage_query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
-                    let point = point::<ReportTotals, _>(&row)?;
-                    if let Some(rest) = others.get_mut(&point.begun) {
-                        *rest = rest.less(&point.used)?;
+            let among = view.top.get(..*apart).unwrap_or(&view.top);
+            for piece in series_pieces(range, steps) {
+                let query = UsageQuery { over_time: true, ..whole(&piece, None) };
+                for row in query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
+                    let UsagePoint { begun, used, .. } = point::<ReportTotals, _>(&row)?;
+                    let sum = others.entry(request.step_of(begun)).or_default();
+                    *sum = sum.plus(&used)?;
+                }
+                for row in query.build::<Kind, LatencyTotals>().build().fetch_all(&mut *tx).await? {
+                    let UsagePoint { begun, used, .. } = point::<LatencyTotals, _>(&row)?;
+                    let sum = latencies.entry(request.step_of(begun)).or_default();
+                    *sum = sum.plus(&used)?;
+                }
+                if among.is_empty() {
+                    continue;
+                }
+                // The names of lanes do not tell which ones are of the first providers.
+                let among_lanes = (request.by != GroupBy::Provider).then_some(among);
+                let query = UsageQuery { by, among: among_lanes, over_time: true, ..whole(&piece, by) };
+                for row in query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
+                    let UsagePoint { begun, group, used } = point::<ReportTotals, _>(&row)?;
+                    let (begun, group) = (request.step_of(begun), request.by.of_sum(group));
+                    if !among.iter().any(|(name, _)| *name == group) {
+                        continue;
                     }
-                    view.series.push(point);
+                    if let Some(rest) = others.get_mut(&begun) {
+                        *rest = rest.less(&used)?;
+                    }
+                    let sum = series.entry((begun, group)).or_default();
+                    *sum = sum.plus(&used)?;
                 }
             }
         });
+        view.series = points(series);
         others.retain(|_, rest| rest.calls > 0);
         view.others = others.into_iter().collect();
+        view.latency_series = latencies.into_iter().collect();
         Ok(view)
+    }
+
+    /// Returns the number of calls that were refused before any provider was asked.
+    async fn refused_calls(
+        &self,
+        range: &Range<Micros>,
+        filter: &UsageFilter,
+    ) -> Result<i64, StoreError> {
+        let rows: Vec<(String, i64)> = on_reader!(&self.db, pool: Kind => {
+            let mut refused = refused_query!(Kind, range, None, filter);
+            refused.build_query_as().fetch_all(pool).await?
+        });
+        Ok(rows.into_iter().fold(0, |sum: i64, (_, calls)| sum.saturating_add(calls)))
     }
 
     async fn ask<S: SummedColumns>(
@@ -391,8 +358,16 @@ impl Store {
     }
 }
 
+/// Returns a series, oldest first.
+pub(crate) fn points(
+    series: BTreeMap<(Micros, String), ReportTotals>,
+) -> Vec<UsagePoint<ReportTotals>> {
+    let point = |((begun, group), used)| UsagePoint { begun, group, used };
+    series.into_iter().map(point).collect()
+}
+
 /// Returns the first groups in descending order, equal ones by name.
-fn first(
+pub(crate) fn first(
     groups: BTreeMap<String, ReportTotals>,
     rank: GroupOrder,
     listed: usize,
@@ -408,36 +383,4 @@ fn first(
     });
     groups.truncate(listed);
     groups
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rollup::{DAY, HOUR};
-
-    #[test]
-    fn a_range_is_divided_into_adjacent_pieces() {
-        // 2026-11-01.
-        let november = 20_758 * DAY;
-        let year = november - 300 * DAY + 5 * HOUR + Micros::new(1)
-            ..november + 3 * DAY + 2 * HOUR + Micros::new(7);
-        let cut = pieces(&year);
-        let steps: Vec<UsageStep> = cut.iter().map(|(step, _)| *step).collect();
-        assert_eq!(
-            steps,
-            [UsageStep::Hour, UsageStep::Day, UsageStep::Month, UsageStep::Day, UsageStep::Hour]
-        );
-        assert_eq!(
-            cut.first().map(|(_, piece)| piece.start),
-            Some(november - 300 * DAY + 5 * HOUR)
-        );
-        assert_eq!(cut.last().map(|(_, piece)| piece.end), Some(november + 3 * DAY + 3 * HOUR));
-        assert!(cut.windows(2).all(|pair| matches!(pair, [(_, a), (_, b)] if a.end == b.start)));
-        assert_eq!(
-            pieces(&(Micros::new(5)..Micros::new(6))),
-            [(UsageStep::Hour, Micros::ZERO..HOUR)]
-        );
-        assert_eq!(pieces(&(Micros::new(5)..Micros::new(5))), []);
-        assert!(pieces(&(Micros::ZERO..Micros::MAX)).len() < 6);
-    }
 }

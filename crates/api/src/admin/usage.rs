@@ -1,11 +1,11 @@
 //! `GET /api/admin/usage`: usage totals, groups and time series.
 
 use axum::response::Response;
-use canon::{ApiError, Micros};
+use canon::{ApiError, Micros, Money};
 use serde_json::{Map, Value, json};
 use store::{
-    DurationHistogram, GroupBy, GroupOrder, LatencyTotals, ObjectOwner, ReportTotals, SessionPart,
-    UsageFilter, UsageReport, UsageRequest, UsageStep,
+    CallFilter, DurationHistogram, GroupBy, GroupOrder, LatencyTotals, ObjectOwner, ReportTotals,
+    SessionPart, StatusFilter, UsageReport, UsageRequest, UsageStep,
 };
 
 use super::{invalid_field, require_admin, rfc3339, store_error};
@@ -46,20 +46,14 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         // The totals are those of all calls, with and without a session.
         Some(word) if word == SESSION_WORD => GroupBy::Account,
         Some(word) => GroupBy::by_word(&word).ok_or_else(|| {
-            invalid_field("by", "write account, key, model, lane, status or session")
+            let words = GroupBy::ALL.map(GroupBy::word).join(", ");
+            invalid_field("by", format!("write one of {words}"))
         })?,
     };
     let step = match query_value(&query, "step") {
         None => UsageStep::Day,
         Some(word) => UsageStep::by_word(&word)
             .ok_or_else(|| invalid_field("step", "write hour, day or month"))?,
-    };
-    let status = match query_value(&query, "status") {
-        None => None,
-        Some(text) => {
-            let read = text.parse();
-            Some(read.map_err(|_| invalid_field("status", "write an HTTP status"))?)
-        }
     };
     let stretches = match step {
         UsageStep::Hour => days.saturating_mul(24),
@@ -76,25 +70,19 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
             _ => return Err(invalid_field("top", "write a whole number from 1 to 100")),
         },
     };
-    let filter = UsageFilter {
-        account_id: query_value(&query, "account_id"),
-        key_id: query_value(&query, "key_id"),
-        model: query_value(&query, "model"),
-        lane: query_value(&query, "lane"),
-        status,
-    };
-    let narrow = [("key_id", filter.key_id.is_some()), ("model", filter.model.is_some())];
-    let narrow =
-        narrow.into_iter().chain([("lane", filter.lane.is_some()), ("status", status.is_some())]);
-    if let Some((name, _)) = narrow.filter(|_| by_session).find(|(_, is_set)| *is_set) {
+    let filter = call_filter(&query)?;
+    let of_account = CallFilter { account_id: filter.account_id.clone(), ..CallFilter::default() };
+    if by_session && filter != of_account {
+        let narrow = CONDITIONS.into_iter().find(|name| query_value(&query, name).is_some());
+        let name = narrow.unwrap_or("by");
         return Err(invalid_field(name, "cannot be combined with by=session"));
     }
     let owner = filter.account_id.as_deref().map(ObjectOwner::account);
     let now = incoming.state.clock().now();
-    let range = now - Micros::from_days(days)..now + Micros::new(1);
+    let range = step.begin(now - Micros::from_days(days))..now + Micros::new(1);
     let report_request = UsageRequest {
+        steps: step.begins(&range),
         range,
-        step,
         by,
         rank: GroupOrder::Cost,
         filter,
@@ -102,7 +90,7 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         with_series: apart,
     };
     let report = incoming.state.store.usage_view(&report_request).await.map_err(store_error)?;
-    let UsageReport { all, refused, refused_by, latencies, top, series, others } = &report;
+    let UsageReport { all, refused, refused_by, latencies, top, series, others, .. } = &report;
     if by_session {
         let since = report_request.range.start;
         let listed = u32::try_from(MAX_GROUPS).unwrap_or(u32::MAX);
@@ -117,6 +105,7 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
             "pace": latencies_json(latencies),
             "groups": sessions.map_err(store_error)?.iter().map(session_json).collect::<Vec<_>>(),
             "points": [],
+            "searched_since": null,
         });
         return Ok(relay::json_response(value.to_string()));
     }
@@ -137,8 +126,51 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         "pace": latencies_json(latencies),
         "groups": top.collect::<Vec<_>>(),
         "points": points.collect::<Vec<_>>(),
+        "searched_since": report.searched_since.map(rfc3339),
     });
     Ok(relay::json_response(value.to_string()))
+}
+
+/// Conditions that a report by session cannot have.
+const CONDITIONS: [&str; 9] = [
+    "key_id",
+    "model",
+    "lane",
+    "status",
+    "format",
+    "session",
+    "error",
+    "min_cost_usd",
+    "min_took_ms",
+];
+
+/// Reads the conditions on the calls.
+fn call_filter(query: &Map<String, Value>) -> Result<CallFilter, ApiError> {
+    let status = query_value(query, "status").map(|word| {
+        let why = "write an HTTP status, 4xx, 5xx, done or failed";
+        StatusFilter::by_word(&word).ok_or_else(|| invalid_field("status", why))
+    });
+    let min_cost = query_value(query, "min_cost_usd").map(|text| {
+        let why = "write an amount in dollars like 0.25";
+        text.parse::<Money>().map_err(|_| invalid_field("min_cost_usd", why))
+    });
+    let min_took = query_value(query, "min_took_ms").map(|text| {
+        let why = "write a whole number of milliseconds";
+        let millis = text.parse::<u32>().map_err(|_| invalid_field("min_took_ms", why))?;
+        Ok(Micros::from_millis(i64::from(millis)))
+    });
+    Ok(CallFilter {
+        key_id: query_value(query, "key_id"),
+        account_id: query_value(query, "account_id"),
+        model: query_value(query, "model"),
+        lane: query_value(query, "lane"),
+        status: status.transpose()?,
+        format: query_value(query, "format"),
+        session: query_value(query, "session"),
+        error: query_value(query, "error"),
+        min_cost: min_cost.transpose()?,
+        min_took: min_took.transpose()?,
+    })
 }
 
 /// A session as a group of the report. It counts as a whole if its last call is in the range.

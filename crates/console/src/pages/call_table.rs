@@ -103,7 +103,7 @@ fn call_row(call: &LedgerEntry, user: &SignedInUser, names: &CallNames, now: Mic
             td data-label="Status" {
                 (status_badge(call))
                 @if let Some(error) = &call.error {
-                    @let same = format!("/console/calls?error={}", urls::escape_value(&error.code));
+                    @let same = format!("/console/activity?error={}", urls::escape_value(&error.code));
                     a.small.id href=(user.path_for(&same)) title=(error.message) { (error.code) }
                 }
             }

@@ -1,13 +1,13 @@
 //! Pages, one file per part of the site.
 
 pub(crate) mod account;
+pub(crate) mod activity;
 pub(crate) mod admin;
 mod agent_consent;
 pub(crate) mod agents;
 pub(crate) mod authorize;
 mod call_reason;
 mod call_table;
-pub(crate) mod calls;
 pub(crate) mod confirm;
 pub(crate) mod device;
 pub(crate) mod front;
@@ -25,6 +25,7 @@ mod new_key_page;
 pub(crate) mod overview;
 pub(crate) mod people;
 pub(crate) mod playground;
+pub(crate) mod receipt;
 pub(crate) mod reference;
 pub(crate) mod reset;
 pub(crate) mod revoke_keys;
@@ -35,7 +36,6 @@ pub(crate) mod setup;
 pub(crate) mod signup;
 pub(crate) mod team;
 pub(crate) mod teams;
-pub(crate) mod usage;
 
 use std::sync::Arc;
 

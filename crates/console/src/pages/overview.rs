@@ -5,9 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use canon::{Micros, Money};
-use ledger::LedgerEntry;
 use maud::{Markup, html};
-use store::{EntryFilter, KeyOrder, KeyPage, KeySelection, KeyStanding, Team};
+use store::{
+    CallFilter, KeyOrder, KeyPage, KeySelection, KeyStanding, Team, UsageFilter, UsagePoint,
+    UsageStep,
+};
 
 use super::call_table::{CallNames, call_table};
 use super::key_list::{self, KeyOwners, KeyTable, no_keys};
@@ -20,8 +22,6 @@ use crate::state::ConsoleState;
 const DAY: Micros = Micros::from_days(1);
 const SHOWN_KEYS: u32 = 10;
 const MAX_RECENT_CALLS: u32 = 20;
-/// Limit of calls added up for the day; above it the page shows "more than".
-const MAX_COUNTED_CALLS: u32 = 1_000;
 
 /// `GET /console`
 pub(crate) async fn show(
@@ -33,11 +33,12 @@ pub(crate) async fn show(
     let selection = KeySelection { account_id: account_id.clone(), ..KeySelection::default() };
     let keys = state.store.key_page(&selection, KeyOrder::Standing, (0, SHOWN_KEYS), now).await?;
     let key_owners = KeyOwners::load(&state, &user, &keys.keys).await?;
-    let filter = EntryFilter { account_id, ..EntryFilter::default() };
-    let latest = state.store.entries(&filter, MAX_RECENT_CALLS).await?;
+    let of_account = CallFilter { account_id: account_id.clone(), ..CallFilter::default() };
+    let latest = state.store.entries(&of_account.into(), MAX_RECENT_CALLS).await?;
     let names = CallNames::load(&state, &user, &latest).await?;
-    let today = EntryFilter { since: Some(now - DAY), ..filter };
-    let today = state.store.entries(&today, MAX_COUNTED_CALLS).await?;
+    let sums = UsageFilter { account_id, ..UsageFilter::default() };
+    let today = now - DAY..now + Micros::new(1);
+    let today = state.store.usage_over(today, UsageStep::Hour, None, &sums).await?;
     let body = html! {
         div.title {
             h1 { "Overview" }
@@ -47,7 +48,7 @@ pub(crate) async fn show(
         }
         @if let Some(team) = &user.team { (team_notice(team)) }
         (cap_notices(&keys, &user))
-        (figures(&keys, &today))
+        (figures(&keys, &today, &user))
         section {
             h2 { "Keys" }
             @if keys.keys.is_empty() {
@@ -69,6 +70,7 @@ pub(crate) async fn show(
                 }
             } @else {
                 (call_table(&latest, &user, &names, now))
+                p { a href=(user.path_for("/console/activity")) { "All calls" } }
             }
         }
     };
@@ -103,21 +105,19 @@ fn cap_notices(keys: &KeyPage, user: &SignedInUser) -> Markup {
     }
 }
 
-fn figures(keys: &KeyPage, today: &[LedgerEntry]) -> Markup {
+fn figures(keys: &KeyPage, today: &[UsagePoint], user: &SignedInUser) -> Markup {
     let working = KeyStanding::ALL.into_iter().filter(|standing| standing.works());
     let active: u64 = working.map(|standing| keys.total(Some(standing))).sum();
-    let of_today: Money = today.iter().map(|entry| entry.cost).sum();
-    let more = today.len() >= MAX_COUNTED_CALLS as usize;
+    let spent: Money = today.iter().map(|hour| hour.used.cost).sum();
+    let calls = today.iter().fold(0_i64, |sum, hour| sum.saturating_add(hour.used.calls));
+    let last_day = user.path_for("/console/activity?range=24h");
     html! {
         dl.figures {
             div { dt { "Total spend" } dd { (display::money(keys.spent)) } }
-            div {
-                dt { "Spent in 24 hours" }
-                dd { @if more { span.small { "more than " } } (display::money(of_today)) }
-            }
+            div { dt { "Spent in 24 hours" } dd { a href=(last_day) { (display::money(spent)) } } }
             div {
                 dt { "Calls in 24 hours" }
-                dd { (display::count(today.len() as u64)) @if more { "+" } }
+                dd { a href=(last_day) { (display::count(calls.max(0).unsigned_abs())) } }
             }
             div { dt { "Working keys" } dd { (display::count(active)) } }
         }

@@ -271,8 +271,7 @@ pub(super) async fn render_page(
         div.title {
             h1 { bdi { (team.name) } " " (state_badge(&team)) }
             div.actions {
-                a.button.quiet href=(user.path_for("/console/usage")) { "Usage" }
-                a.button.quiet href=(user.path_for("/console/calls")) { "Calls" }
+                a.button.quiet href=(user.path_for("/console/activity")) { "Activity" }
                 @if user.may_create_keys() {
                     a.button href=(user.path_for("/console/keys/new")) { "New key" }
                 }

@@ -10,6 +10,7 @@
 )]
 
 mod account;
+mod activity;
 mod admin_pages;
 mod admin_parts;
 mod agents;
@@ -35,4 +36,3 @@ mod rights;
 mod setup;
 mod signin;
 mod teams;
-mod usage;

@@ -38,9 +38,9 @@ async fn every_page_is_small() {
         "/login",
         "/console",
         "/console/keys/new",
-        "/console/usage?by=key&range=90d",
-        "/console/usage?what=latency",
-        "/console/calls",
+        "/console/activity?by=key&range=90d",
+        "/console/activity?what=latency",
+        "/console/activity?status=failed&by=error",
         "/none",
     ];
     for path in pages.into_iter().chain(models.iter().map(String::as_str)) {

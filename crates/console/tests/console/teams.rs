@@ -51,9 +51,8 @@ async fn pages_show_the_chosen_team() {
     for (path, own_says, team_says) in [
         ("/console", "private key", "shared key"),
         ("/console/keys", "private key", "shared key"),
-        ("/console/usage", "model-own", "model-team"),
-        ("/console/calls", "model-own", "model-team"),
-        ("/console/calls.csv", "req_own", "req_team"),
+        ("/console/activity", "model-own", "model-team"),
+        ("/console/activity.csv", "req_own", "req_team"),
         ("/console/playground", "private key", "mine key"),
     ] {
         let page = gateway.get(path).cookie(&cookie).send().await;
@@ -65,7 +64,7 @@ async fn pages_show_the_chosen_team() {
     }
     let page = gateway.get(&format!("/console?for={}", night.id)).cookie(&cookie).send().await;
     page.assert_contains("made by <bdi>rob</bdi>");
-    page.assert_contains(&format!("/console/usage?for={}", night.id));
+    page.assert_contains(&format!("/console/activity?for={}", night.id));
     page.assert_contains(&format!("/console/keys/new?for={}", night.id));
     let play = format!("/console/playground?for={}", night.id);
     gateway.get(&play).cookie(&cookie).send().await.assert_lacks("shared key");

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use store::{EntryFilter, InvariantCheck, Store, StoreError};
+use store::{CallFilter, EntryFilter, InvariantCheck, Store, StoreError};
 
 use super::common::{CommonArgs, close_accounts, open_accounts, open_existing, refuse_other_store};
 use super::output::{print_bytes, print_line};
@@ -293,8 +293,8 @@ fn damage_json(damage: &SegmentDamage) -> Value {
 /// Exports page by page, so that only one page is in memory.
 async fn export(store: &Store, args: ExportArgs) -> anyhow::Result<ExitCode> {
     let ExportArgs { format, from, to, key, model } = args;
-    let filter =
-        EntryFilter { key_id: key, model, since: from, until: to, ..EntryFilter::default() };
+    let calls = CallFilter { key_id: key, model, ..CallFilter::default() };
+    let filter = EntryFilter { since: from, until: to, ..EntryFilter::from(calls) };
     let mut after = None;
     let mut line = String::new();
     if matches!(format, ExportFormat::Csv) {

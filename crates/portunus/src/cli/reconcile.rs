@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use store::{GroupBy, Store, UsageFilter, UsageStep};
+use store::{Store, SumGroup, UsageFilter, UsageStep};
 
 use super::common::CommonArgs;
 use super::output::print_line;
@@ -152,7 +152,7 @@ async fn compare(
     let (first, last) = bill.days().context("the file has no days")?;
     let (from, to) = (begin_of(first)?, begin_of(last.tomorrow()?)?);
     let filter = UsageFilter::default();
-    let points = store.usage_over(from..to, UsageStep::Day, Some(GroupBy::Lane), &filter).await?;
+    let points = store.usage_over(from..to, UsageStep::Day, Some(SumGroup::Lane), &filter).await?;
     let prefix = format!("{provider}/");
     let mut rows = ComparedRows::new();
     for point in points {

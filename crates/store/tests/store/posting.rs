@@ -10,8 +10,8 @@ use ledger::{
 };
 use proptest::prelude::*;
 use store::{
-    BudgetTerms, CallPosting, EntryFilter, GroupBy, KeyRecord, KeyTotal, ObjectOwner, Store,
-    UsageFilter, UsageStep,
+    BudgetTerms, CallFilter, CallPosting, EntryFilter, KeyRecord, KeyTotal, ObjectOwner, Store,
+    SumGroup, UsageFilter, UsageStep,
 };
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -84,8 +84,8 @@ async fn texts_that_are_stored_alike_are_one_owner(database: Arc<TestDatabase>) 
     let of = |id: &str, model: &str| LedgerEntry { model: model.into(), ..entry(id, &key, 1, 5) };
     store.post(&[of("a", "m\0"), of("b", "m\u{fffd}"), of("c", "m")]).await.unwrap();
     for (model, ids) in [("m\0", &["b", "a"][..]), ("m\u{fffd}", &["b", "a"]), ("m", &["c"])] {
-        let filter = EntryFilter { model: Some(model.to_owned()), ..EntryFilter::default() };
-        let page = store.entries(&filter, 5).await.unwrap();
+        let filter = CallFilter { model: Some(model.to_owned()), ..CallFilter::default() };
+        let page = store.entries(&filter.into(), 5).await.unwrap();
         assert!(page.iter().map(|call| &call.request_id).eq(ids), "{page:?}");
     }
     is_proved(&store).await;
@@ -318,7 +318,8 @@ async fn better_knowledge_corrects_in_any_order_and_any_number_of_times(
         let found = store.entry(&run).await.unwrap().unwrap();
         assert_eq!(found, LedgerEntry { ended: found.ended, ..best.clone() });
         assert_eq!(store.key(&key.id).await.unwrap().unwrap().spent, best.cost);
-        let filter = EntryFilter { key_id: Some(key.id.clone()), ..EntryFilter::default() };
+        let filter = CallFilter { key_id: Some(key.id.clone()), ..CallFilter::default() };
+        let filter = EntryFilter::from(filter);
         assert_eq!(store.entries(&filter, 10).await.unwrap(), std::slice::from_ref(&found));
         assert_eq!(store.export_of(&filter, None, 10).await.unwrap(), std::slice::from_ref(&found));
         let mut postings = store.postings_of(std::slice::from_ref(&found)).await.unwrap();
@@ -362,7 +363,7 @@ async fn a_correction_moves_usage_and_keeps_the_cap(database: Arc<TestDatabase>)
     let range = Micros::ZERO..Micros::from_days(1);
     let all = UsageFilter::default();
     for step in UsageStep::ALL {
-        let used = store.usage_over(range.clone(), step, Some(GroupBy::Lane), &all).await.unwrap();
+        let used = store.usage_over(range.clone(), step, Some(SumGroup::Lane), &all).await.unwrap();
         let used: Vec<_> = used
             .iter()
             .map(|point| (&*point.group, point.used.calls, point.used.cost, point.used.output))

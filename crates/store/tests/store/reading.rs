@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use canon::Micros;
+use canon::{Micros, Money};
 use ledger::{CallError, CallOutcome, LedgerEntry};
 use proptest::prelude::*;
-use store::{EntryFilter, KeyRecord, StatusFilter, Store};
+use store::{CallFilter, EntryFilter, KeyRecord, StatusFilter, Store};
 
 use crate::on_both;
 use crate::samples::{check, entry, id, some_key};
@@ -41,8 +41,18 @@ async fn rows(store: &Store) -> Vec<LedgerEntry> {
             Box::new(CallError::new(code, "", "no lane answered"))
         });
         let row = entry(&name, key, n, (n * 7) % 20);
-        let model = model.into();
-        rows.push(LedgerEntry { model, status, outcome, lane, session, dialect, error, ..row });
+        let (model, started) = (model.into(), row.ended - Micros::new(n % 11));
+        rows.push(LedgerEntry {
+            model,
+            started,
+            status,
+            outcome,
+            lane,
+            session,
+            dialect,
+            error,
+            ..row
+        });
     }
     // In batches whose ends overlap.
     for part in 0..4 {
@@ -69,6 +79,7 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
         prop::option::of(-1..21_i64),
         prop::option::of(-1..21_i64),
         prop::option::of((-1..21_i64, "[aB][-_][0-9]{1,2}")),
+        prop::option::of((-1..21_i64, 0..21_i64)),
     );
     let ends = (
         prop::option::of(prop::sample::select(vec!["a", "a/y", "b/x", "c"])),
@@ -76,75 +87,91 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
         prop::option::of(prop::sample::select(vec!["chat", "native"])),
         prop::option::of(prop::sample::select(vec!["run", "none"])),
         prop::option::of(prop::sample::select(vec!["timeout", "none"])),
+        prop::option::of(0..220_i64),
+        prop::option::of(-1..12_i64),
     );
-    check(200, (filter, ends, 1..60_u32, 1..6_usize), |(filter, ends, limit, blocks)| async move {
-        let (key_id, account_id, model, since, until, before) = filter;
-        let (lane, status, format, session, error) = ends;
-        let mut filter = EntryFilter {
-            key_id: key_id.map(str::to_owned),
-            account_id,
-            model: model.map(str::to_owned),
-            lane: lane.map(str::to_owned),
-            status: status.and_then(StatusFilter::by_word),
-            format: format.map(str::to_owned),
-            session: session.map(str::to_owned),
-            error: error.map(str::to_owned),
-            since: since.map(Micros::new),
-            until: until.map(Micros::new),
-            before: before.map(|(ended, id)| (Micros::new(ended), id)),
-        };
-        let is_status = |row: &LedgerEntry, word: &str| match word {
-            "done" => row.status == 200,
-            "failed" => row.status != 200,
-            "4xx" => row.status == 429,
-            status => row.status.to_string() == status,
-        };
-        let expected: Vec<LedgerEntry> = rows
-            .iter()
-            .rev()
-            .filter(|row| filter.key_id.as_ref().is_none_or(|id| *id == row.key_id))
-            .filter(|row| filter.account_id.as_ref().is_none_or(|id| *id == row.account_id))
-            .filter(|row| filter.model.as_ref().is_none_or(|model| *model == row.model))
-            .filter(|row| {
-                lane.is_none_or(|lane| {
-                    *row.lane == *lane || row.lane.starts_with(&format!("{lane}/"))
+    check(
+        200,
+        (filter, ends, 1..60_u32, 1..6_000_usize),
+        |(filter, ends, limit, bytes)| async move {
+            let (key_id, account_id, model, since, until, before, began) = filter;
+            let (lane, status, format, session, error, min_cost, min_took) = ends;
+            let began = began.map(|(from, length)| Micros::new(from)..Micros::new(from + length));
+            let conditions = CallFilter {
+                key_id: key_id.map(str::to_owned),
+                account_id,
+                model: model.map(str::to_owned),
+                lane: lane.map(str::to_owned),
+                status: status.and_then(StatusFilter::by_word),
+                format: format.map(str::to_owned),
+                session: session.map(str::to_owned),
+                error: error.map(str::to_owned),
+                min_cost: min_cost.map(Money::from_nanos),
+                min_took: min_took.map(Micros::new),
+            };
+            let mut filter = EntryFilter {
+                began: began.clone(),
+                since: since.map(Micros::new),
+                until: until.map(Micros::new),
+                before: before.map(|(ended, id)| (Micros::new(ended), id)),
+                ..EntryFilter::from(conditions.clone())
+            };
+            let is_status = |row: &LedgerEntry, word: &str| match word {
+                "done" => row.status == 200,
+                "failed" => row.status != 200,
+                "4xx" => row.status == 429,
+                status => row.status.to_string() == status,
+            };
+            let expected: Vec<LedgerEntry> = rows
+                .iter()
+                .rev()
+                .filter(|row| conditions.key_id.as_ref().is_none_or(|id| *id == row.key_id))
+                .filter(|row| conditions.account_id.as_ref().is_none_or(|id| *id == row.account_id))
+                .filter(|row| conditions.model.as_ref().is_none_or(|model| *model == row.model))
+                .filter(|row| min_cost.is_none_or(|least| row.cost.as_nanos() >= least))
+                .filter(|row| min_took.is_none_or(|least| (row.ended - row.started).get() >= least))
+                .filter(|row| began.as_ref().is_none_or(|began| began.contains(&row.started)))
+                .filter(|row| {
+                    lane.is_none_or(|lane| {
+                        *row.lane == *lane || row.lane.starts_with(&format!("{lane}/"))
+                    })
                 })
-            })
-            .filter(|row| status.is_none_or(|status| is_status(row, status)))
-            .filter(|row| format.is_none_or(|format| *row.dialect == *format))
-            .filter(|row| session.is_none_or(|session| *row.session == *session))
-            .filter(|row| {
-                let code = row.error.as_ref().map(|error| &*error.code);
-                error.is_none_or(|wanted| code == Some(wanted))
-            })
-            .filter(|row| filter.since.is_none_or(|since| row.ended >= since))
-            .filter(|row| filter.until.is_none_or(|until| row.ended < until))
-            .filter(|row| filter.before.as_ref().is_none_or(|at| place_of(row) < *at))
-            .cloned()
-            .collect();
-        // The same in the other direction.
-        let (mut got, mut after) = (Vec::new(), None);
-        loop {
-            let page = pages.export_of(&filter, after, limit).await.unwrap();
-            let Some(last) = page.last() else { break };
-            after = Some(place_of(last));
-            got.extend(page);
-        }
-        got.reverse();
-        assert_eq!(got, expected);
-        let mut got: Vec<LedgerEntry> = Vec::new();
-        loop {
-            let page = pages.entry_page(&filter, limit, blocks).await.unwrap();
-            assert!(page.calls.len() <= limit as usize);
-            let whole = pages.entries(&filter, limit).await.unwrap();
-            assert!(whole.starts_with(&page.calls));
-            assert!(page.next.is_some() || page.calls == whole);
-            got.extend(page.calls);
-            let Some(next) = page.next else { break };
-            filter.before = Some(next);
-        }
-        assert_eq!(got, expected);
-    });
+                .filter(|row| status.is_none_or(|status| is_status(row, status)))
+                .filter(|row| format.is_none_or(|format| *row.dialect == *format))
+                .filter(|row| session.is_none_or(|session| *row.session == *session))
+                .filter(|row| {
+                    let code = row.error.as_ref().map(|error| &*error.code);
+                    error.is_none_or(|wanted| code == Some(wanted))
+                })
+                .filter(|row| filter.since.is_none_or(|since| row.ended >= since))
+                .filter(|row| filter.until.is_none_or(|until| row.ended < until))
+                .filter(|row| filter.before.as_ref().is_none_or(|at| place_of(row) < *at))
+                .cloned()
+                .collect();
+            // The same in the other direction.
+            let (mut got, mut after) = (Vec::new(), None);
+            loop {
+                let page = pages.export_of(&filter, after, limit).await.unwrap();
+                let Some(last) = page.last() else { break };
+                after = Some(place_of(last));
+                got.extend(page);
+            }
+            got.reverse();
+            assert_eq!(got, expected);
+            let mut got: Vec<LedgerEntry> = Vec::new();
+            loop {
+                let page = pages.entry_page(&filter, limit, bytes).await.unwrap();
+                assert!(page.calls.len() <= limit as usize);
+                let whole = pages.entries(&filter, limit).await.unwrap();
+                assert!(whole.starts_with(&page.calls));
+                assert!(page.next.is_some() || page.calls == whole);
+                got.extend(page.calls);
+                let Some(next) = page.next else { break };
+                filter.before = Some(next);
+            }
+            assert_eq!(got, expected);
+        },
+    );
     store.close().await;
 }
 
@@ -194,7 +221,8 @@ async fn pages_are_in_order_however_late_a_call_is_posted(database: Arc<TestData
     rows.sort_by(|a, b| (a.ended, &a.request_id).cmp(&(b.ended, &b.request_id)));
     for key_id in [None, Some(key.id.clone())] {
         for limit in [1, 3, 10, 1_000] {
-            let mut filter = EntryFilter { key_id: key_id.clone(), ..EntryFilter::default() };
+            let of_key = CallFilter { key_id: key_id.clone(), ..CallFilter::default() };
+            let mut filter = EntryFilter::from(of_key);
             let (mut got, mut after) = (Vec::new(), None);
             loop {
                 let page = store.export_of(&filter, after, limit).await.unwrap();

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use canon::{Micros, Money};
-use ledger::{CallOutcome, LedgerEntry};
+use ledger::{CallError, CallOutcome, LedgerEntry};
 use proptest::prelude::*;
 use store::{
-    Account, EntryFilter, GroupBy, GroupOrder, KeyRecord, ReportTotals, Store, UsageFilter,
-    UsagePoint, UsageReport, UsageRequest, UsageStep,
+    Account, CallFilter, EntryFilter, GroupBy, GroupOrder, KeyRecord, LatencyTotals, ReportTotals,
+    StatusFilter, Store, SumGroup, UsageFilter, UsagePoint, UsageReport, UsageRequest, UsageStep,
 };
 
 use crate::on_both;
@@ -41,10 +41,64 @@ fn call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry {
         ended: at + Micros::new((n as i64 % 9) * 333_000),
         first_byte_us: (!n.is_multiple_of(4)).then_some(Micros::new(n as i64 % 5 * 90_000)),
         model: format!("m{}", n % 3).into(),
-        lane: format!("l{}", n % 2).into(),
+        lane: format!("p{}/l{}", n % 2, n % 4).into(),
         status: if n.is_multiple_of(5) { 503 } else { 200 },
         stream: n.is_multiple_of(2),
         ..entry(&format!("{run}-{n}"), &keys[n % keys.len()], cost, at.get())
+    }
+}
+
+/// Returns call `n` with what the sums do not have. Some of these calls take hours.
+fn full_call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry {
+    let call = call(run, n, keys);
+    let code = if n.is_multiple_of(3) { "timeout" } else { "unavailable" };
+    LedgerEntry {
+        ended: if n.is_multiple_of(3) { call.started + 7 * HOUR } else { call.ended },
+        dialect: if n.is_multiple_of(2) { "chat" } else { "native" }.into(),
+        session: if n.is_multiple_of(4) { "run" } else { "" }.into(),
+        error: (call.status != 200).then(|| Box::new(CallError::new(code, "", "no lane answered"))),
+        ..call
+    }
+}
+
+/// Returns true if a call meets the conditions.
+fn fits(filter: &CallFilter, call: &LedgerEntry) -> bool {
+    let CallFilter { key_id, account_id, model, lane, status, .. } = filter;
+    let CallFilter { format, session, error, min_cost, min_took, .. } = filter;
+    let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
+    let code = call.error.as_ref().map_or("", |error| &error.code);
+    let took = call.ended - call.started;
+    is(account_id, &call.account_id)
+        && is(key_id, &call.key_id)
+        && is(model, &call.model)
+        && lane
+            .as_ref()
+            .is_none_or(|lane| *lane == call.lane || call.lane.starts_with(&format!("{lane}/")))
+        && status.is_none_or(|status| match status {
+            StatusFilter::Is(status) => status == call.status,
+            StatusFilter::Class(class) => class == call.status / 100,
+            StatusFilter::Done => call.outcome == CallOutcome::Done,
+            StatusFilter::Failed => call.outcome != CallOutcome::Done,
+        })
+        && is(format, &call.dialect)
+        && is(session, &call.session)
+        && is(error, code)
+        && min_cost.is_none_or(|least| call.cost >= least)
+        && min_took.is_none_or(|least| took >= least)
+}
+
+fn group_of(call: &LedgerEntry, by: Option<GroupBy>) -> String {
+    match by {
+        None => String::new(),
+        Some(GroupBy::Account) => call.account_id.to_string(),
+        Some(GroupBy::Key) => call.key_id.to_string(),
+        Some(GroupBy::Model) => call.model.to_string(),
+        Some(GroupBy::Provider) => call.lane[..2].to_owned(),
+        Some(GroupBy::Lane) => call.lane.to_string(),
+        Some(GroupBy::Status) => call.status.to_string(),
+        Some(GroupBy::Error) => call.error.as_ref().map_or("", |error| &error.code).to_owned(),
+        Some(GroupBy::Format) => call.dialect.to_string(),
+        Some(GroupBy::Session) => call.session.to_string(),
     }
 }
 
@@ -53,26 +107,11 @@ fn expected(
     calls: &[LedgerEntry],
     step: UsageStep,
     by: Option<GroupBy>,
-    filter: &UsageFilter,
+    filter: &CallFilter,
 ) -> BTreeMap<(Micros, String), (i64, i64, Micros)> {
     let mut sums = BTreeMap::new();
-    for call in calls {
-        let fits = filter.account_id.as_ref().is_none_or(|id| *id == call.account_id)
-            && filter.key_id.as_ref().is_none_or(|id| *id == call.key_id)
-            && filter.model.as_ref().is_none_or(|model| *model == call.model)
-            && filter.lane.as_ref().is_none_or(|lane| *lane == call.lane)
-            && filter.status.is_none_or(|status| status == call.status);
-        if !fits {
-            continue;
-        }
-        let group = match by {
-            None => String::new(),
-            Some(GroupBy::Account) => call.account_id.to_string(),
-            Some(GroupBy::Key) => call.key_id.to_string(),
-            Some(GroupBy::Model) => call.model.to_string(),
-            Some(GroupBy::Lane) => call.lane.to_string(),
-            Some(GroupBy::Status) => call.status.to_string(),
-        };
+    for call in calls.iter().filter(|call| fits(filter, call)) {
+        let group = group_of(call, by);
         let sum = sums.entry((step.begin(call.started), group)).or_insert((0, 0, Micros::ZERO));
         *sum = (sum.0 + 1, sum.1 + call.cost.as_nanos(), sum.2 + (call.ended - call.started));
     }
@@ -92,13 +131,12 @@ async fn look(
     range: Range<Micros>,
     step: UsageStep,
     by: GroupBy,
-    filter: &UsageFilter,
+    filter: &CallFilter,
 ) -> UsageReport {
-    let (rank, filter) = (GroupOrder::Cost, filter.clone());
-    store
-        .usage_view(&UsageRequest { range, step, by, rank, filter, listed: 2, with_series: 1 })
-        .await
-        .unwrap()
+    let (steps, filter) = (step.begins(&range), filter.clone());
+    let rank = GroupOrder::Cost;
+    let request = UsageRequest { range, steps, by, rank, filter, listed: 2, with_series: 1 };
+    store.usage_view(&request).await.unwrap()
 }
 
 /// Checks that the series of the report add up to its total.
@@ -108,10 +146,24 @@ fn adds_up(view: &UsageReport) {
     assert_eq!(all.iter().map(|used| used.calls).sum::<i64>(), view.all.calls, "{view:?}");
     assert_eq!(all.iter().map(|used| used.cost).sum::<Money>(), view.all.cost, "{view:?}");
     assert_eq!(all.iter().map(|used| used.output).sum::<i64>(), view.all.output, "{view:?}");
+    let count = |(_, latencies): &(Micros, LatencyTotals)| latencies.took.count();
+    assert_eq!(view.latency_series.iter().map(count).sum::<i64>(), view.all.calls, "{view:?}");
+    assert_eq!(view.latencies.took.count(), view.all.calls, "{view:?}");
 }
 
-fn groups() -> Vec<Option<GroupBy>> {
-    GroupBy::ALL.into_iter().map(Some).chain([None]).collect()
+/// The dimensions of the sums, with those of a report.
+fn groups() -> Vec<(Option<SumGroup>, Option<GroupBy>)> {
+    let groups = SumGroup::ALL.map(|by| {
+        let group = match by {
+            SumGroup::Account => GroupBy::Account,
+            SumGroup::Key => GroupBy::Key,
+            SumGroup::Model => GroupBy::Model,
+            SumGroup::Lane => GroupBy::Lane,
+            SumGroup::Status => GroupBy::Status,
+        };
+        (Some(by), Some(group))
+    });
+    groups.into_iter().chain([(None, None)]).collect()
 }
 
 async fn proved(store: &Store) {
@@ -128,74 +180,80 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
         prop::option::of(0..3_usize),
         prop::option::of(0..3_usize),
         prop::option::of("m[0-3]"),
-        prop::option::of("l[0-2]"),
-        prop::option::of(prop::sample::select(vec![200_u16, 503])),
+        prop::option::of("p[0-2](/l[0-3])?"),
+        prop::option::of(prop::sample::select(vec!["200", "503", "5xx", "4xx"])),
     );
+    let later = (
+        prop::option::of(prop::sample::select(vec!["chat", "native", "images"])),
+        prop::option::of(prop::sample::select(vec!["run", "none"])),
+        prop::option::of(prop::sample::select(vec!["timeout", "none"])),
+        prop::option::of(0..200_i64),
+        prop::option::of(prop::sample::select(vec![0, 700_000, 3_600_000_000_i64])),
+        prop::option::of(prop::sample::select(vec!["done", "failed"])),
+    );
+    let range = (0..80_i64, 1..80_i64);
     let store = &store;
-    check(10, (batches, filter), |(batches, filter)| async move {
+    check(10, (batches, filter, later, range), |(batches, filter, later, range)| async move {
         let keys = [some_key(store).await, some_key(store).await, some_key(store).await];
         let run = id();
         let mut posted = BTreeSet::new();
         for batch in &batches {
-            let calls: Vec<LedgerEntry> = batch.iter().map(|n| call(&run, *n, &keys)).collect();
+            let calls: Vec<LedgerEntry> =
+                batch.iter().map(|n| full_call(&run, *n, &keys)).collect();
             store.post(&calls).await.unwrap();
             posted.extend(batch.iter().copied());
         }
-        let calls: Vec<LedgerEntry> = posted.iter().map(|n| call(&run, *n, &keys)).collect();
+        let calls: Vec<LedgerEntry> = posted.iter().map(|n| full_call(&run, *n, &keys)).collect();
         let (of_account, of_key, model, lane, status) = filter;
+        let (format, session, error, min_cost, min_took, end) = later;
         // Other runs share the tables, so queries are restricted to keys of this one.
         for which in 0..keys.len() {
             let key = &keys[of_key.unwrap_or(which)];
-            let filter = UsageFilter {
+            let filter = CallFilter {
                 account_id: of_account.map(|_| key.account_id.clone()),
                 key_id: (of_account.is_none() || of_key.is_some()).then(|| key.id.clone()),
                 model: model.clone(),
                 lane: lane.clone(),
-                status,
+                status: status.and_then(StatusFilter::by_word),
+                ..CallFilter::default()
             };
+            let sums = filter.on_sums().unwrap();
             for step in UsageStep::ALL {
-                for by in groups() {
+                for (by, group) in groups() {
                     let range = BEGIN..BEGIN + 3 * DAY;
-                    let points = store.usage_over(range.clone(), step, by, &filter).await.unwrap();
-                    let paces = store.latencies_over(range, step, by, &filter).await.unwrap();
+                    let points = store.usage_over(range.clone(), step, by, &sums).await.unwrap();
+                    let paces = store.latencies_over(range, step, by, &sums).await.unwrap();
                     assert_eq!(paces.len(), points.len());
                     for (point, pace) in points.iter().zip(paces) {
                         assert_eq!((pace.begun, &pace.group), (point.begun, &point.group));
                         assert_eq!(pace.used.took.count(), point.used.calls);
                         assert!(pace.used.waited.count() <= point.used.calls);
                     }
-                    assert_eq!(
-                        told(&points),
-                        expected(&calls, step, by, &filter),
-                        "{step:?} {by:?}"
-                    );
+                    let wanted = expected(&calls, step, group, &filter);
+                    assert_eq!(told(&points), wanted, "{step:?} {by:?}");
                 }
             }
-            // Sums by hour, day and month agree for every grouping.
-            let all: i64 =
-                expected(&calls, UsageStep::Hour, None, &filter).values().map(|s| s.1).sum();
-            for step in UsageStep::ALL {
-                for by in GroupBy::ALL {
-                    let range = BEGIN + Micros::new(1)..BEGIN + 40 * DAY;
-                    let view = look(store, range, step, by, &filter).await;
-                    assert_eq!(view.all.cost.as_nanos(), all, "{step:?} {by:?}");
-                    assert_eq!(view.latencies.took.count(), view.all.calls);
-                    adds_up(&view);
-                    let wanted = expected(&calls, step, Some(by), &filter);
-                    for UsagePoint { begun, group, used } in view.series {
-                        let sum = wanted.get(&(begun, group)).map(|sum| (sum.0, sum.1));
-                        assert_eq!(
-                            sum,
-                            Some((used.calls, used.cost.as_nanos())),
-                            "{step:?} {by:?}"
-                        );
-                    }
+            let narrow = CallFilter {
+                format: format.map(str::to_owned),
+                session: session.map(str::to_owned),
+                error: error.map(str::to_owned),
+                min_cost: min_cost.map(Money::from_nanos),
+                min_took: min_took.map(Micros::new),
+                status: end.and_then(StatusFilter::by_word).or(filter.status),
+                ..filter.clone()
+            };
+            // Sums by hour, day and month agree for every grouping, and with the calls themselves.
+            let whole = BEGIN + Micros::new(1)..BEGIN + 40 * DAY;
+            let part = BEGIN - DAY + range.0 * HOUR..BEGIN - DAY + (range.0 + range.1) * HOUR;
+            for filter in [&filter, &narrow] {
+                for range in [&whole, &part] {
+                    reports_equal_the_calls(store, &calls, filter, range).await;
                 }
             }
         }
     });
     proved(store).await;
-    let everyone = UsageFilter::default();
+    let everyone = CallFilter::default();
     let used =
         look(store, Micros::ZERO..BEGIN + 400 * DAY, UsageStep::Month, GroupBy::Key, &everyone)
             .await
@@ -204,6 +262,40 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
     assert_eq!(used.calls, rows.iter().map(|row| row.rows).sum::<i64>());
     assert_eq!(used.cost, rows.iter().map(|row| row.cost).sum::<Money>());
     store.close().await;
+}
+
+/// Checks the reports on a selection with every step and group, and its list.
+async fn reports_equal_the_calls(
+    store: &Store,
+    calls: &[LedgerEntry],
+    filter: &CallFilter,
+    range: &Range<Micros>,
+) {
+    let hours = UsageStep::Hour.cover(range);
+    let began: Vec<LedgerEntry> =
+        calls.iter().filter(|call| hours.contains(&call.started)).cloned().collect();
+    let all = expected(&began, UsageStep::Hour, None, filter);
+    let all = all.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    for step in UsageStep::ALL {
+        for by in GroupBy::ALL {
+            let view = look(store, range.clone(), step, by, filter).await;
+            let told = (view.all.calls, view.all.cost.as_nanos());
+            assert_eq!(told, all, "{step:?} {by:?} {filter:?} {range:?}");
+            adds_up(&view);
+            let wanted = expected(&began, step, Some(by), filter);
+            for UsagePoint { begun, group, used } in view.series {
+                let sum = wanted.get(&(begun, group)).map(|sum| (sum.0, sum.1));
+                assert_eq!(sum, Some((used.calls, used.cost.as_nanos())), "{step:?} {by:?}");
+            }
+        }
+    }
+    let selected = EntryFilter { began: Some(hours), ..EntryFilter::from(filter.clone()) };
+    let listed = store.export_of(&selected, None, 1_000).await.unwrap();
+    let ids: BTreeSet<&str> = listed.iter().map(|call| &*call.request_id).collect();
+    let wanted = began.iter().filter(|call| fits(filter, call));
+    assert_eq!(ids, wanted.map(|call| &*call.request_id).collect(), "{filter:?} {range:?}");
+    let newest = store.entries(&selected, 1_000).await.unwrap();
+    assert!(newest.iter().rev().eq(&listed), "{filter:?} {range:?}");
 }
 
 async fn a_call_cut_by_its_cap_adds_the_paid_amount(database: Arc<TestDatabase>) {
@@ -217,7 +309,7 @@ async fn a_call_cut_by_its_cap_adds_the_paid_amount(database: Arc<TestDatabase>)
     assert_eq!(store.post(&calls).await.unwrap(), 0);
     let range = BEGIN - DAY..BEGIN + DAY;
     let used =
-        look(&store, range, UsageStep::Hour, GroupBy::Model, &UsageFilter::default()).await.all;
+        look(&store, range, UsageStep::Hour, GroupBy::Model, &CallFilter::default()).await.all;
     assert_eq!(
         (used.calls, used.cost, used.absorbed),
         (2, Money::from_nanos(10), Money::from_nanos(6))
@@ -240,7 +332,7 @@ async fn the_migration_sums_earlier_calls(database: Arc<TestDatabase>) {
     let range = BEGIN - 300 * DAY..BEGIN + 65 * DAY;
     for (early, later) in keys.iter().zip(&later) {
         for step in UsageStep::ALL {
-            for by in [None, Some(GroupBy::Model), Some(GroupBy::Lane), Some(GroupBy::Status)] {
+            for by in [None, Some(SumGroup::Model), Some(SumGroup::Lane), Some(SumGroup::Status)] {
                 let filters = [early, later].map(|key| UsageFilter {
                     key_id: Some(key.id.clone()),
                     ..UsageFilter::default()
@@ -292,7 +384,8 @@ async fn rows_of_an_earlier_schema_become_blocks(database: Arc<TestDatabase>) {
     let (rows, later) = calls.split_at(600);
     database.insert_old_rows(rows, OldSchema::Last).await;
     let store = database.open().await;
-    let filter = EntryFilter { key_id: Some(key.id.clone()), ..EntryFilter::default() };
+    let filter = CallFilter { key_id: Some(key.id.clone()), ..CallFilter::default() };
+    let filter = EntryFilter::from(filter);
     let in_order = |calls: &[LedgerEntry]| {
         let mut calls = calls.to_vec();
         calls.sort_by(|a, b| (a.ended, &a.request_id).cmp(&(b.ended, &b.request_id)));
@@ -320,12 +413,12 @@ async fn groups_are_ranked(database: Arc<TestDatabase>) {
     let calls: Vec<LedgerEntry> = (0..50).map(|n| call("top", n * n, &keys)).collect();
     store.post(&calls).await.unwrap();
     let range = BEGIN..BEGIN + 3 * DAY;
-    let all = UsageFilter::default();
+    let all = CallFilter::default();
     for by in GroupBy::ALL {
         for rank in [GroupOrder::Cost, GroupOrder::Calls, GroupOrder::Tokens] {
             let wish = UsageRequest {
                 range: range.clone(),
-                step: UsageStep::Hour,
+                steps: UsageStep::Hour.begins(&range),
                 by,
                 rank,
                 filter: all.clone(),
@@ -379,7 +472,7 @@ async fn absurd_values_do_not_block_posting(database: Arc<TestDatabase>) {
     }
     let range = BEGIN - DAY..BEGIN + DAY;
     let used =
-        look(&store, range, UsageStep::Hour, GroupBy::Model, &UsageFilter::default()).await.all;
+        look(&store, range, UsageStep::Hour, GroupBy::Model, &CallFilter::default()).await.all;
     assert_eq!((used.calls, used.cost), (3, Money::from_nanos(3)));
     proved(&store).await;
     store.close().await;

@@ -119,16 +119,16 @@ pub(super) fn texts(stage: &mut BrowserStage) -> Result<()> {
     let model = escaped(MODEL);
     expect_harmless(&mut page, &format!("{url}/console"))?;
     // Settled calls appear after they are posted to the store.
-    page.go(&format!("{url}/console/calls"))?;
+    page.go(&format!("{url}/console/activity"))?;
     page.wait(&format!(
         "document.body.textContent.includes({}) || (location.reload(), false)",
         json!(MODEL)
     ))?;
     for path in [
-        "/console/usage?by=key",
-        "/console/usage?by=model",
-        "/console/usage?by=lane&range=1y",
-        "/console/calls",
+        "/console/activity?by=key",
+        "/console/activity?by=model",
+        "/console/activity?by=lane&range=1y",
+        "/console/activity",
         "/console/account",
         "/console/people",
         "/console/playground",
@@ -139,8 +139,8 @@ pub(super) fn texts(stage: &mut BrowserStage) -> Result<()> {
     }
     expect_harmless(&mut page, &format!("{url}/models/{model}"))?;
     expect_harmless(&mut page, &format!("{url}/console/playground?model={model}"))?;
-    expect_harmless(&mut page, &format!("{url}/console/usage?model={model}"))?;
-    page.go(&format!("{url}/console/calls"))?;
+    expect_harmless(&mut page, &format!("{url}/console/activity?model={model}"))?;
+    page.go(&format!("{url}/console/activity"))?;
     page.follow(".calls a.id")?;
     let receipt = page.text("location.href")?;
     expect_harmless(&mut page, &receipt)?;
@@ -149,8 +149,8 @@ pub(super) fn texts(stage: &mut BrowserStage) -> Result<()> {
         for path in [
             format!("/console/keys/{id}/edit"),
             format!("/models?q={text}"),
-            format!("/console/calls?model={text}&key={text}"),
-            format!("/console/usage?by={text}&lane={text}&status={text}"),
+            format!("/console/activity?model={text}&key={text}&session={text}&error={text}"),
+            format!("/console/activity?by={text}&lane={text}&status={text}"),
             format!("/login?next={text}"),
             format!("/console/{text}"),
         ] {

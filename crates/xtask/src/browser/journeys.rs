@@ -12,11 +12,12 @@ use super::page::{DEFAULT_SCREEN, Page, SCREENS};
 type Journey = fn(&mut BrowserStage) -> Result<()>;
 
 /// All journeys with their names.
-pub(super) const ALL: [(&str, Journey); 16] = [
+pub(super) const ALL: [(&str, Journey); 17] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground),
     ("controls that a model has, a picture and a vector", playground_controls),
+    ("groups and days of a chart lead to their calls", super::activity::journey),
     ("a key is edited, rotated and revoked", keys),
     ("texts that would be scripts stay texts", super::hostile::texts),
     ("signing up with an address that is proved by mail", sign_up),
@@ -110,13 +111,11 @@ fn playground(stage: &mut BrowserStage) -> Result<()> {
     page.inspect("playground", shots, axe)?;
     page.press("button[name='show-code']")?;
     page.wait("document.getElementById('code-text').textContent.startsWith('curl ')")?;
-    page.go(&format!("{url}/console/usage"))?;
+    page.go(&format!("{url}/console/activity"))?;
     page.says("demo-chat")?;
-    page.inspect("usage", shots, axe)?;
-    page.go(&format!("{url}/console/calls"))?;
-    page.inspect("calls", shots, axe)?;
+    page.inspect("activity", shots, axe)?;
     page.follow(".calls a.id")?;
-    page.says("Attempts")?;
+    page.says("Charges")?;
     page.inspect("receipt", shots, axe)?;
     page.go(&format!("{url}/docs"))?;
     page.inspect("reference", shots, axe)

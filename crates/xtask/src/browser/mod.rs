@@ -1,6 +1,7 @@
 //! Tests of the console in a real browser, with a real mail server and a real identity provider:
 //! every journey of a person to an account and a key. Screenshots are left in `target/shots`.
 
+mod activity;
 mod agents;
 mod cdp;
 mod hostile;

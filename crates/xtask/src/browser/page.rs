@@ -140,6 +140,26 @@ impl<'a> Page<'a> {
         self.arrive()
     }
 
+    /// Presses the enter key.
+    pub(crate) fn enter(&mut self) -> Result<()> {
+        for kind in ["keyDown", "keyUp"] {
+            let key = json!({
+                "type": kind, "key": "Enter", "code": "Enter", "text": "\r", "windowsVirtualKeyCode": 13,
+            });
+            self.call("Input.dispatchKeyEvent", key)?;
+        }
+        Ok(())
+    }
+
+    /// Drags the mouse from one place of the screen to another.
+    pub(crate) fn drag(&mut self, from: (f64, f64), to: (f64, f64)) -> Result<()> {
+        for (kind, (x, y)) in [("mousePressed", from), ("mouseMoved", to), ("mouseReleased", to)] {
+            let mouse = json!({ "type": kind, "x": x, "y": y, "button": "left", "buttons": 1, "clickCount": 1 });
+            self.call("Input.dispatchMouseEvent", mouse)?;
+        }
+        Ok(())
+    }
+
     /// Clicks the button with that text and waits for the next page.
     pub(crate) fn send(&mut self, label: &str) -> Result<()> {
         let find = format!(

@@ -76,9 +76,9 @@ pub(super) fn journey(stage: &mut BrowserStage) -> Result<()> {
     page.send("Cancel")
 }
 
-/// Opens the usage of a team and waits for the settled call.
+/// Opens the activity of a team and waits for the settled call.
 fn used(page: &mut Page<'_>) -> Result<()> {
-    page.send("Usage")?;
+    page.send("Activity")?;
     let place = page.text("location.href")?;
     let told = "document.body.innerText.includes('Spend over time')";
     for _ in 0..100 {

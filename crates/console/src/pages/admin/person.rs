@@ -245,8 +245,7 @@ impl AccountPage<'_> {
                         } }
                         div { dt { "Spent" } dd { (display::money(terms.spent)) } }
                         div { dt { "See" } dd {
-                            a href={ "/console/usage?account=" (urls::escape_value(&self.id)) } { "usage" } ", "
-                            a href={ "/console/calls?account=" (urls::escape_value(&self.id)) } { "calls" } ", "
+                            a href={ "/console/activity?account=" (urls::escape_value(&self.id)) } { "activity" } ", "
                             a href={ "/console/audit?actor=" (urls::escape_value(&self.id)) } { "what they changed" }
                         } }
                     }

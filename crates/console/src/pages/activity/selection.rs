@@ -1,0 +1,240 @@
+//! The selection of calls that an address has. It decides the chart, the sums, the table and the file alike.
+
+use std::ops::Range;
+
+use canon::{Micros, Money};
+use maud::Markup;
+use store::{CallFilter, EntryFilter, GroupBy, StatusFilter, UsageStep};
+
+use super::metric::UsageMetric;
+use crate::form::FormFields;
+use crate::page_error::PageError;
+use crate::session::SignedInUser;
+use crate::time_range::{TimeRange, range_fields};
+use crate::urls::{self, TEAM_PARAMETER};
+
+pub(super) const PAGE_PATH: &str = "/console/activity";
+pub(super) const FILE_PATH: &str = "/console/activity.csv";
+const MAX_PARAMETER_BYTES: usize = 256;
+
+/// Parameters of the chart.
+const METRIC: &str = "what";
+const GROUP: &str = "by";
+/// Parameters of conditions, in the order of an address.
+const CONDITIONS: [&str; 10] =
+    ["account", "key", "model", "lane", "status", "error", "format", "session", "cost", "took"];
+/// Begin of a page of the table.
+const BEFORE: &str = "before";
+
+/// The selection with its chart.
+#[derive(Clone)]
+pub(super) struct ActivitySelection {
+    pub(super) metric: UsageMetric,
+    pub(super) group_by: GroupBy,
+    pub(super) time: TimeRange,
+    pub(super) now: Micros,
+    pub(super) filter: CallFilter,
+    /// The last call of the page before.
+    pub(super) before: Option<(Micros, String)>,
+    /// The team the user acts for.
+    team: Option<String>,
+    /// Conditions as the address has them.
+    conditions: [String; CONDITIONS.len()],
+}
+
+impl ActivitySelection {
+    /// Reads an address. A condition that is not understood must not widen the selection.
+    pub(super) fn parse(
+        query: &FormFields,
+        user: &SignedInUser,
+        now: Micros,
+    ) -> Result<Self, PageError> {
+        let mut conditions = [const { String::new() }; CONDITIONS.len()];
+        for (name, condition) in CONDITIONS.into_iter().zip(&mut conditions) {
+            query.get_trimmed(name, MAX_PARAMETER_BYTES)?.clone_into(condition);
+        }
+        let own = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let [account, key, model, lane, status, error, format, session, cost, took] = &conditions;
+        let status = own(status).map(|word| {
+            StatusFilter::by_word(&word).ok_or(PageError::BadRequest(
+                "The status is not known. Write done, failed, a number, or 4xx or 5xx.",
+            ))
+        });
+        let min_cost = own(cost).map(|text| {
+            let amount = text.trim_start_matches('$').parse::<Money>();
+            amount.map_err(|_| PageError::BadRequest("A cost is written in dollars like 0.25."))
+        });
+        let min_took = own(took).map(|text| {
+            read_seconds(&text)
+                .ok_or(PageError::BadRequest("A time is written in seconds like 2.5."))
+        });
+        let account_id =
+            if user.sees_all() { own(account) } else { Some(user.owner_id().to_owned()) };
+        let filter = CallFilter {
+            account_id,
+            key_id: own(key),
+            model: own(model),
+            lane: own(lane),
+            status: status.transpose()?,
+            format: own(format),
+            session: own(session),
+            error: own(error),
+            min_cost: min_cost.transpose()?,
+            min_took: min_took.transpose()?,
+        };
+        let before = query.get_trimmed(BEFORE, MAX_PARAMETER_BYTES)?.split_once('~');
+        let before =
+            before.and_then(|(ended, id)| Some((Micros::new(ended.parse().ok()?), id.to_owned())));
+        Ok(Self {
+            metric: UsageMetric::by_word(query.get(METRIC)).unwrap_or(UsageMetric::Spend),
+            group_by: GroupBy::by_word(query.get(GROUP)).unwrap_or(GroupBy::Model),
+            time: TimeRange::read(query)?.unwrap_or(TimeRange::DEFAULT),
+            now,
+            filter,
+            before,
+            team: user.team.as_ref().map(|team| team.id.clone()),
+            conditions,
+        })
+    }
+
+    /// The range of the begins of the calls. The sums have whole hours, so everything has.
+    pub(super) fn range(&self) -> Range<Micros> {
+        UsageStep::Hour.cover(&self.time.at(self.now))
+    }
+
+    /// The range that it is compared with.
+    pub(super) fn range_before(&self) -> Range<Micros> {
+        self.time.before(self.now)
+    }
+
+    /// The calls of the table and of the file.
+    pub(super) fn entry_filter(&self) -> EntryFilter {
+        EntryFilter {
+            began: Some(self.range()),
+            before: self.before.clone(),
+            ..EntryFilter::from(self.filter.clone())
+        }
+    }
+
+    /// The value of a condition in the address.
+    pub(super) fn condition(&self, name: &str) -> &str {
+        let all = CONDITIONS.into_iter().zip(&self.conditions);
+        all.into_iter().find(|(own, _)| *own == name).map_or("", |(_, value)| value)
+    }
+
+    /// Returns true if not all calls of the time are selected.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.conditions.iter().any(|condition| !condition.is_empty())
+    }
+
+    /// All parameters of the address with their values. The begin of a page is not among them.
+    pub(super) fn parameters(&self) -> Vec<(&'static str, String)> {
+        let [range, from, to] = self.time.to_parameters();
+        let first = [
+            (TEAM_PARAMETER, self.team.clone().unwrap_or_default()),
+            (METRIC, self.metric.as_str().to_owned()),
+            (GROUP, self.group_by.word().to_owned()),
+            ("range", range),
+            ("from", from),
+            ("to", to),
+        ];
+        let conditions = CONDITIONS.into_iter().zip(self.conditions.clone());
+        let all = first.into_iter().chain(conditions);
+        all.filter(|(_, value)| !value.is_empty()).collect()
+    }
+
+    /// Address of a path with this selection and some parameters changed; an empty value removes one.
+    fn address(&self, path: &str, changed: &[(&str, &str)]) -> String {
+        let kept = self.parameters().into_iter();
+        let kept = kept.filter(|(own, _)| changed.iter().all(|(name, _)| name != own));
+        let added = changed.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let parts = kept.chain(added.filter(|(_, value)| !value.is_empty()));
+        let parts: Vec<String> =
+            parts.map(|(name, value)| format!("{name}={}", urls::escape_value(&value))).collect();
+        format!("{path}?{}", parts.join("&"))
+    }
+
+    /// Address of this selection with one parameter changed; an empty value removes it.
+    pub(super) fn with_parameter(&self, name: &str, value: &str) -> String {
+        self.address(PAGE_PATH, &[(name, value)])
+    }
+
+    /// Address of this selection in another time.
+    pub(super) fn with_time(&self, time: TimeRange) -> String {
+        let [range, from, to] = time.to_parameters();
+        self.address(PAGE_PATH, &[("range", &range), ("from", &from), ("to", &to)])
+    }
+
+    /// Address of this selection without a time, to which a script adds days.
+    pub(super) fn without_time(&self) -> String {
+        self.address(PAGE_PATH, &[("range", ""), ("from", ""), ("to", "")])
+    }
+
+    /// Address of the calls of a group of this selection; `None` for a group without a name.
+    pub(super) fn with_group(&self, group: &str) -> Option<String> {
+        let name = match self.group_by {
+            // A lane without a slash is a provider.
+            GroupBy::Provider => "lane",
+            by => by.word(),
+        };
+        (!group.is_empty()).then(|| self.with_parameter(name, group))
+    }
+
+    /// Address of all calls of this time.
+    pub(super) fn without_conditions(&self) -> String {
+        let changed = CONDITIONS.map(|name| (name, ""));
+        self.address(PAGE_PATH, &changed)
+    }
+
+    /// Address of the next page of the table.
+    pub(super) fn next_page(&self, (ended, id): &(Micros, String)) -> String {
+        self.with_parameter(BEFORE, &format!("{ended}~{id}"))
+    }
+
+    /// Address of the file with the same calls.
+    pub(super) fn file(&self) -> String {
+        self.address(FILE_PATH, &[])
+    }
+
+    /// Fields for the time.
+    pub(super) fn time_fields(&self) -> Markup {
+        range_fields(self.time, self.now)
+    }
+}
+
+/// Reads seconds with up to six decimals.
+fn read_seconds(text: &str) -> Option<Micros> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) || fraction.len() > 6 {
+        return None;
+    }
+    let has_digit = !whole.is_empty() || !fraction.is_empty();
+    let micros = format!("{whole}{fraction:0<6}").parse().ok()?;
+    has_digit.then_some(Micros::new(micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_read_exactly() {
+        for (text, micros) in [
+            ("2", Some(2_000_000)),
+            ("2.5", Some(2_500_000)),
+            (".25", Some(250_000)),
+            ("0.000001", Some(1)),
+            ("3.", Some(3_000_000)),
+            ("", None),
+            (".", None),
+            ("-1", None),
+            ("1.2.3", None),
+            ("0.0000001", None),
+            ("2s", None),
+            ("99999999999999999999", None),
+        ] {
+            assert_eq!(read_seconds(text), micros.map(Micros::new), "{text:?}");
+        }
+    }
+}
