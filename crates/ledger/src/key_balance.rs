@@ -60,6 +60,8 @@ struct BalanceState {
     /// When the last hold was made, by the steady clock.
     last_hold_at: Micros,
     last_hold: Money,
+    /// Time of the last attempt to hold money, by the steady clock.
+    last_use_at: Option<Micros>,
     refusal: Option<RecentRefusal>,
     /// Decaying maximum of unreported spending.
     peak: Money,
@@ -229,6 +231,7 @@ impl KeyBalance {
         steady: Micros,
     ) -> Result<Taken, Shortfall> {
         let mut state = self.state.lock();
+        state.last_use_at = Some(steady);
         let is_recalled = state.recalled.is_some();
         let taken = if state.terms.is_unlimited() || full <= Money::ZERO {
             Taken { amount: full.max(Money::ZERO), lease: None }
@@ -257,9 +260,14 @@ impl KeyBalance {
         Ok(taken)
     }
 
-    /// Returns the time of the last hold by the steady clock; `None` if there was none.
-    pub fn last_hold_at(&self) -> Option<Micros> {
-        Some(self.state.lock().last_hold_at).filter(|at| *at > Micros::ZERO)
+    /// Notes a call that is refused before it could hold money.
+    pub(crate) fn note_use(&self, steady: Micros) {
+        self.state.lock().last_use_at = Some(steady);
+    }
+
+    /// Returns the time of the last call by the steady clock, refused ones included; `None` if there was none.
+    pub(crate) fn last_use_at(&self) -> Option<Micros> {
+        self.state.lock().last_use_at
     }
 
     /// Returns true if a call like the last one can be paid without the lease store. Keys without a

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
-use crate::lease_need::{FailedRequest, LeaseFailure, LeaseNeed};
+use crate::lease_need::{LeaseFailure, LeaseNeed, LeaseRequests};
 use crate::store_rollback::PendingRepost;
 use crate::{
     Clock, ClosedCounts, HeartbeatReport, HoldError, HoldRecord, HoldRefusal, HoldTicket,
@@ -46,7 +46,7 @@ pub struct LeaseClient<S> {
     /// When the last answered message was sent, by the steady clock.
     last_contact: AtomicMicros,
     outage_limit: AtomicMicros,
-    failed_request: FailedRequest,
+    requests: LeaseRequests,
     /// True if every heartbeat returns all free money.
     yields_money: AtomicBool,
     nodes: AtomicU32,
@@ -139,7 +139,7 @@ impl<S: LeaseStore> LeaseClient<S> {
             session: tokio::sync::Mutex::default(),
             last_contact,
             outage_limit: AtomicMicros::new(DEFAULT_OUTAGE_LIMIT),
-            failed_request: FailedRequest::default(),
+            requests: LeaseRequests::default(),
             yields_money: AtomicBool::new(false),
             nodes: AtomicU32::new(1),
             seq: AtomicI64::new(0),
@@ -198,9 +198,10 @@ impl<S: LeaseStore> LeaseClient<S> {
         self.clock.steady() - self.last_contact.load()
     }
 
-    /// Returns the failure of the store to lease money, if it lasts, and the time since it began.
+    /// Returns the failure of the store to lease money, or a request that it has not answered yet, and the
+    /// time since it began.
     pub fn lease_failure(&self) -> Option<(Micros, LeaseFailure)> {
-        let failed = self.failed_request.get()?;
+        let failed = self.requests.trouble()?;
         Some((self.steady() - failed.since, failed))
     }
 
@@ -235,6 +236,7 @@ impl<S: LeaseStore> LeaseClient<S> {
     ) -> Result<TryHold, HoldRefusal> {
         let now = self.steady();
         if now - self.last_contact.load() > self.outage_limit.load() && balance.is_unlimited() {
+            balance.note_use(now);
             return Err(HoldRefusal::Unreachable(
                 "the store has not answered for too long".to_owned(),
             ));
@@ -367,9 +369,10 @@ impl<S: LeaseStore> LeaseClient<S> {
             seq,
             ahead,
         };
-        let sent = self.steady();
+        let waiting = self.requests.send(seq, balance, &*self.clock);
+        let sent = waiting.sent;
         let granted = self.store.grant(&request).await;
-        self.failed_request.note(balance, &granted, self.steady());
+        waiting.answered(&granted);
         let granted = granted?;
         self.note_contact(sent);
         if !(ahead && matches!(granted, LeaseGrant::Short(_))) {
@@ -470,7 +473,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         if self.yields_money.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let Some(LeaseFailure { balance, .. }) = self.failed_request.get() else { return Ok(()) };
+        let Some(LeaseFailure { balance, .. }) = self.requests.failure() else { return Ok(()) };
         // A call makes a request of its own now.
         let Ok(_turn) = balance.request_lock.try_lock() else { return Ok(()) };
         match self.fetch(&balance, LeaseNeed::default(), true).await {

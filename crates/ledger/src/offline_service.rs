@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{KeyBalance, LeaseClient, LeaseStore};
 
-/// Time for which the last call of a key makes the key one that is in use.
+/// Time for which the last call of a key, served or refused, makes the key one that is in use.
 const RECENT_USE: Micros = Micros::from_secs(300);
 
 /// Keys that this node can and cannot serve without the lease store.
@@ -25,7 +25,7 @@ impl<S: LeaseStore> LeaseClient<S> {
         let now = self.steady();
         let serves_unlimited = self.time_since_contact() <= self.outage_limit();
         let is_recent = |balance: &KeyBalance| {
-            balance.last_hold_at().is_some_and(|at| now.saturating_sub(at) < RECENT_USE)
+            balance.last_use_at().is_some_and(|at| now.saturating_sub(at) < RECENT_USE)
         };
         let any_recent = balances.iter().any(|balance| is_recent(balance));
         let mut service = OfflineService::default();

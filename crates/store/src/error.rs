@@ -80,8 +80,8 @@ fn is_unreachable(error: &dyn DatabaseError) -> bool {
         return is_busy(&code) || primary_code(&code) == Some(14);
     }
     // Error classes of <https://www.postgresql.org/docs/current/errcodes-appendix.html>: connection
-    // lost, wrong password, no such database, out of connections, shutting down.
-    ["08", "28", "3D", "53", "57P"].iter().any(|class| code.starts_with(class))
+    // lost, wrong password, no such database, out of connections, a lock that is not free, shutting down.
+    ["08", "28", "3D", "53", "55P03", "57P"].iter().any(|class| code.starts_with(class))
 }
 
 /// Returns true if another connection holds the lock of the SQLite file.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::sqlite::SqlitePool;
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection, Executor as _};
 
 use crate::db::Db;
 use crate::error::{is_busy, one_line, sqlite_reason};
@@ -19,6 +19,10 @@ use crate::sqlite_pools::{CONNECT_TIMEOUT, SqlitePools, make_private};
 use crate::{Store, StoreError};
 
 const POSTGRES_CONNECTIONS: u32 = 16;
+/// Limits of a connection. A process that is frozen within a transaction keeps its locks, and statements that
+/// wait for them keep their connections, longer than anybody waits for an answer.
+const SESSION_LIMITS: &str =
+    "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'";
 
 impl Store {
     /// Opens `sqlite:path/to.db` (creates the file, but not its folder) or `postgres://…` and
@@ -175,6 +179,9 @@ async fn postgres(url: &str) -> Result<Db, StoreError> {
     let pool = PgPoolOptions::new()
         .max_connections(POSTGRES_CONNECTIONS)
         .acquire_timeout(CONNECT_TIMEOUT)
+        .after_connect(|connection, _| {
+            Box::pin(async move { connection.execute(SESSION_LIMITS).await.map(drop) })
+        })
         .connect_lazy_with(options);
     Ok(Db::Pg(pool))
 }

@@ -97,6 +97,8 @@ fn in_order(tables: Vec<String>, references: &[(String, String)]) -> Vec<String>
     done
 }
 
+const NO_IDLE_LIMIT: &str = "SET LOCAL idle_in_transaction_session_timeout = 0";
+
 impl Store {
     /// Hands out a copy of the database, and returns the number of its schema. PostgreSQL only.
     pub async fn dump_tables(&self, sink: &mut dyn DumpSink) -> Result<i64, StoreError> {
@@ -106,6 +108,8 @@ impl Store {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let mut session = PgSession::open(pool).await?;
         let mut tx = session.begin_with(begin).await?;
+        // The reader of the copy may be slow.
+        sqlx::query(NO_IDLE_LIMIT).execute(&mut *tx).await?;
         let schema: i64 = sqlx::query_scalar(SCHEMA).fetch_one(&mut *tx).await?;
         let tables: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(&mut *tx).await?;
         let references: Vec<(String, String)> =

@@ -76,6 +76,7 @@ fn every_message_to_the_store_may_fail_once() {
                 LineFaults::Fine
                 | LineFaults::Cut
                 | LineFaults::NoGrants
+                | LineFaults::SilentGrants
                 | LineFaults::UnknownKey
                 | LineFaults::Rough(_) => 0,
             };

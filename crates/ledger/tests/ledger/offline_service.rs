@@ -3,7 +3,9 @@
 use canon::{Micros, Money};
 use ledger::{KeyBalance, MemoryDisk, OfflineService, TestClock};
 use parking_lot::Mutex;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use crate::cluster::{held, run};
 use crate::laws::TestNode;
@@ -35,6 +37,66 @@ fn the_keys_in_use_decide_and_the_others_only_if_there_are_none() {
     assert!(hold("r2").is_err(), "and calls are refused");
     clock.pass(Micros::from_secs(300));
     assert_eq!(node.client.offline_service(&all), counts(0, 2), "it was not used for a while");
+}
+
+#[test]
+fn a_key_whose_calls_are_all_refused_is_in_use() {
+    let clock = Arc::new(TestClock::at(Micros::from_secs(1_000)));
+    let store = MemoryStore::new(&[Some(1_000)]);
+    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
+    node.client.set_outage_limit(Micros::from_secs(60));
+    let key = KeyBalance::new("k0", Some(Money::from_nanos(1_000)), Money::ZERO);
+    let free = KeyBalance::new("free", None, Money::ZERO);
+    let all = [Arc::clone(&key), Arc::clone(&free)];
+    *node.line.faults.lock() = LineFaults::Cut;
+    let one = Money::from_nanos(1);
+    assert!(run(node.client.hold(&key, Arc::new(held("r1", "k0")), one, one)).is_err());
+    assert_eq!(node.client.offline_service(&all), counts(0, 1), "the unlimited key has no calls");
+    // One that is refused because `store.away` is over is in use too.
+    clock.pass(Micros::from_secs(301));
+    assert!(run(node.client.hold(&free, Arc::new(held("r2", "free")), one, one)).is_err());
+    assert_eq!(node.client.offline_service(&all), counts(0, 1));
+}
+
+/// A store may answer heartbeats and leave requests for money without an answer.
+#[test]
+fn a_request_for_money_without_an_answer_is_a_failure() {
+    let clock = Arc::new(TestClock::at(Micros::from_secs(1_000)));
+    let store = MemoryStore::new(&[Some(1_000), Some(1_000)]);
+    let node = TestNode::open(&clock, Arc::new(MemoryDisk::default()), &store);
+    let keys =
+        ["k0", "k1"].map(|id| KeyBalance::new(id, Some(Money::from_nanos(1_000)), Money::ZERO));
+    let one = Money::from_nanos(1);
+    let call = |key: usize| {
+        let record = Arc::new(held(&format!("r{key}"), &format!("k{key}")));
+        Box::pin(node.client.hold(&keys[key], record, one, one))
+    };
+    let lasts = || node.client.lease_failure().map(|(lasts, _)| lasts);
+    let is_pending = |call: &mut Pin<Box<_>>| {
+        Future::poll(Pin::as_mut(call), &mut Context::from_waker(Waker::noop())).is_pending()
+    };
+    *node.line.faults.lock() = LineFaults::SilentGrants;
+    let mut left = call(0);
+    assert!(is_pending(&mut left));
+    clock.pass(Micros::from_millis(900));
+    drop(left);
+    assert_eq!(lasts(), None, "a caller who leaves is no failure of the store");
+
+    let mut waiting = call(0);
+    assert!(is_pending(&mut waiting));
+    for seconds in 1..=5 {
+        clock.pass(Micros::from_secs(1));
+        run(node.client.heartbeat()).unwrap();
+        assert_eq!(lasts(), Some(Micros::from_secs(seconds)), "while it waits");
+    }
+    *node.line.faults.lock() = LineFaults::Fine;
+    assert!(run(call(1)).is_ok());
+    assert_eq!(lasts(), Some(Micros::ZERO), "another key gets money");
+    clock.pass(Micros::from_secs(6));
+    drop(waiting);
+    assert_eq!(lasts(), Some(Micros::from_secs(6)), "after it was given up");
+    run(node.client.heartbeat()).unwrap();
+    assert_eq!(lasts(), None, "asked again without a call");
 }
 
 /// A store on a full disk may answer heartbeats and still lease no money.

@@ -34,6 +34,8 @@ pub(crate) enum LineFaults {
     Cut,
     /// Requests for money fail, as on a disk without room for a row.
     NoGrants,
+    /// Requests for money have no answer, as while another process keeps a lock.
+    SilentGrants,
     /// The key of a request for money does not exist.
     UnknownKey,
     /// Faults are random.
@@ -49,7 +51,9 @@ pub(crate) enum LineFaults {
 impl LineFaults {
     fn fate(&mut self) -> MessageFate {
         match self {
-            Self::Fine | Self::NoGrants | Self::UnknownKey => MessageFate::default(),
+            Self::Fine | Self::NoGrants | Self::SilentGrants | Self::UnknownKey => {
+                MessageFate::default()
+            }
             Self::Cut => MessageFate { lost: true, ..MessageFate::default() },
             Self::Rough(random) => MessageFate {
                 waits: [random.below(3), random.below(3)],
@@ -127,14 +131,20 @@ impl LeaseStore for StoreLine {
     }
 
     async fn grant(&self, ask: &LeaseRequest) -> Result<LeaseGrant, LeaseStoreError> {
-        match &*self.faults.lock() {
+        let is_silent = match &*self.faults.lock() {
             LineFaults::NoGrants => {
                 return Err(LeaseStoreError::Unreachable("the disk is full".to_owned()));
             }
             LineFaults::UnknownKey => {
                 return Err(LeaseStoreError::Rejected("there is no such key".to_owned()));
             }
-            LineFaults::Fine | LineFaults::Cut | LineFaults::Rough(_) | LineFaults::Nth { .. } => {}
+            LineFaults::SilentGrants => true,
+            LineFaults::Fine | LineFaults::Cut | LineFaults::Rough(_) | LineFaults::Nth { .. } => {
+                false
+            }
+        };
+        if is_silent {
+            std::future::pending::<()>().await;
         }
         match self.say(Message::Grant(ask.clone())).await? {
             Answer::LeaseGrant(granted) => Ok(granted),

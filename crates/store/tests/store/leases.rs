@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use canon::{Micros, Money, Usage};
 use ledger::{
@@ -33,6 +34,7 @@ on_both!(
     a_shortage_recalls_leases_of_other_nodes,
     a_key_has_the_same_status_on_every_node,
     three_clients_spend_a_whole_cap_and_no_more,
+    a_request_for_money_ends_while_another_process_keeps_a_lock,
 );
 
 async fn capped(store: &Store, cap: i64) -> KeyRecord {
@@ -75,6 +77,25 @@ async fn a_lease_that_does_not_cover_a_call_pays_a_part_of_it(database: Arc<Test
     let second = store.entry("second").await.unwrap().unwrap();
     assert_eq!((second.cost.as_nanos(), second.absorbed.as_nanos()), (20, 40), "{second:?}");
     assert_eq!(sums(&store, &key).await, (100, 0));
+    store.close().await;
+}
+
+/// A frozen process keeps its locks. What waits for them must not keep a connection for ever.
+async fn a_request_for_money_ends_while_another_process_keeps_a_lock(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = capped(&store, 1_000).await;
+    let node = enter(&store, "node").await;
+    let frozen = database.lock_keys().await;
+    // More than there are connections. Nobody waits for these any more.
+    for _ in 0..20 {
+        let left = Duration::from_millis(20);
+        let request = ask(&node, &key, 1, 1);
+        assert!(tokio::time::timeout(left, store.grant(&request)).await.is_err());
+    }
+    let refused = store.grant(&ask(&node, &key, 1, 1)).await;
+    assert!(matches!(refused, Err(LeaseStoreError::Unreachable(_))), "{refused:?}");
+    frozen.close().await;
+    assert_eq!(lease(&store, &ask(&node, &key, 1, 1)).await.2, 1_000);
     store.close().await;
 }
 

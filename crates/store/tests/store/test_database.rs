@@ -29,6 +29,22 @@ pub(crate) enum TestDatabase {
     Postgres { server: sqlx::postgres::PgConnectOptions, name: String },
 }
 
+/// A connection of another process within a transaction.
+pub(crate) enum FrozenConnection {
+    Sqlite(sqlx::SqliteConnection),
+    Postgres(sqlx::PgConnection),
+}
+
+impl FrozenConnection {
+    /// Ends the transaction.
+    pub(crate) async fn close(self) {
+        match self {
+            Self::Sqlite(db) => db.close().await.unwrap(),
+            Self::Postgres(db) => db.close().await.unwrap(),
+        }
+    }
+}
+
 impl TestDatabase {
     pub(crate) fn sqlite() -> Self {
         let folder = std::env::temp_dir().join(format!("portunus-store-{}", Uuid::now_v7()));
@@ -226,6 +242,23 @@ impl TestDatabase {
         }
         self.execute_text(format!("INSERT INTO {table} ({columns}) VALUES {}", rows.join(", ")))
             .await;
+    }
+
+    /// Takes the locks of all keys, until the connection is closed.
+    pub(crate) async fn lock_keys(&self) -> FrozenConnection {
+        match self {
+            Self::Sqlite { .. } => {
+                let mut db = sqlx::SqliteConnection::connect(&self.url()).await.unwrap();
+                sqlx::query("BEGIN IMMEDIATE").execute(&mut db).await.unwrap();
+                FrozenConnection::Sqlite(db)
+            }
+            Self::Postgres { server, name } => {
+                let mut db = server.clone().database(name).connect().await.unwrap();
+                sqlx::query("BEGIN").execute(&mut db).await.unwrap();
+                sqlx::query("SELECT id FROM keys FOR UPDATE").execute(&mut db).await.unwrap();
+                FrozenConnection::Postgres(db)
+            }
+        }
     }
 
     /// Returns the number of transactions that nobody works on. SQLite cannot tell.
