@@ -20,6 +20,7 @@ mod conversations;
 mod cutting_proxy;
 mod data_keys;
 mod erasure;
+mod expected_usage;
 mod fault_sweep;
 mod idempotent;
 mod key_pages;

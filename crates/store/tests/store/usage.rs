@@ -5,13 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use canon::{Micros, Money};
-use ledger::{CallError, CallOutcome, LedgerEntry};
+use ledger::{CallOutcome, LedgerEntry};
 use proptest::prelude::*;
 use store::{
     Account, CallFilter, EntryFilter, GroupBy, GroupOrder, KeyRecord, LatencyTotals, ReportTotals,
     StatusFilter, Store, SumGroup, UsageFilter, UsagePoint, UsageReport, UsageRequest, UsageStep,
 };
 
+use crate::expected_usage::{BEGIN, DAY, HOUR, call, expected, fits, full_call};
 use crate::on_both;
 use crate::samples::{account, check, entry, id, key, some_key};
 use crate::test_database::{OldSchema, TestDatabase};
@@ -26,97 +27,6 @@ on_both!(
     every_invariant_is_verified_and_every_violation_is_found,
     a_settled_call_cannot_be_changed_or_deleted,
 );
-
-const HOUR: Micros = Micros::from_hours(1);
-const DAY: Micros = Micros::from_days(1);
-/// 2026-10-31, an hour before midnight.
-const BEGIN: Micros = Micros::from_days(20_758).saturating_sub(HOUR);
-
-/// Returns call `n`. Its time, key, model and outcome depend on the number.
-fn call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry {
-    let at = BEGIN + (n as i64 % 7) * 5 * HOUR + Micros::new(n as i64);
-    let cost = n as i64 * 3 + 1;
-    LedgerEntry {
-        started: at,
-        ended: at + Micros::new((n as i64 % 9) * 333_000),
-        first_byte_us: (!n.is_multiple_of(4)).then_some(Micros::new(n as i64 % 5 * 90_000)),
-        model: format!("m{}", n % 3).into(),
-        lane: format!("p{}/l{}", n % 2, n % 4).into(),
-        status: if n.is_multiple_of(5) { 503 } else { 200 },
-        stream: n.is_multiple_of(2),
-        ..entry(&format!("{run}-{n}"), &keys[n % keys.len()], cost, at.get())
-    }
-}
-
-/// Returns call `n` with what the sums do not have. Some of these calls take hours.
-fn full_call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry {
-    let call = call(run, n, keys);
-    let code = if n.is_multiple_of(3) { "timeout" } else { "unavailable" };
-    LedgerEntry {
-        ended: if n.is_multiple_of(3) { call.started + 7 * HOUR } else { call.ended },
-        dialect: if n.is_multiple_of(2) { "chat" } else { "native" }.into(),
-        session: if n.is_multiple_of(4) { "run" } else { "" }.into(),
-        error: (call.status != 200).then(|| Box::new(CallError::new(code, "", "no lane answered"))),
-        ..call
-    }
-}
-
-/// Returns true if a call meets the conditions.
-fn fits(filter: &CallFilter, call: &LedgerEntry) -> bool {
-    let CallFilter { key_id, account_id, model, lane, status, .. } = filter;
-    let CallFilter { format, session, error, min_cost, min_took, .. } = filter;
-    let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
-    let code = call.error.as_ref().map_or("", |error| &error.code);
-    let took = call.ended - call.started;
-    is(account_id, &call.account_id)
-        && is(key_id, &call.key_id)
-        && is(model, &call.model)
-        && lane
-            .as_ref()
-            .is_none_or(|lane| *lane == call.lane || call.lane.starts_with(&format!("{lane}/")))
-        && status.is_none_or(|status| match status {
-            StatusFilter::Is(status) => status == call.status,
-            StatusFilter::Class(class) => class == call.status / 100,
-            StatusFilter::Done => call.outcome == CallOutcome::Done,
-            StatusFilter::Failed => call.outcome != CallOutcome::Done,
-        })
-        && is(format, &call.dialect)
-        && is(session, &call.session)
-        && is(error, code)
-        && min_cost.is_none_or(|least| call.cost >= least)
-        && min_took.is_none_or(|least| took >= least)
-}
-
-fn group_of(call: &LedgerEntry, by: Option<GroupBy>) -> String {
-    match by {
-        None => String::new(),
-        Some(GroupBy::Account) => call.account_id.to_string(),
-        Some(GroupBy::Key) => call.key_id.to_string(),
-        Some(GroupBy::Model) => call.model.to_string(),
-        Some(GroupBy::Provider) => call.lane[..2].to_owned(),
-        Some(GroupBy::Lane) => call.lane.to_string(),
-        Some(GroupBy::Status) => call.status.to_string(),
-        Some(GroupBy::Error) => call.error.as_ref().map_or("", |error| &error.code).to_owned(),
-        Some(GroupBy::Format) => call.dialect.to_string(),
-        Some(GroupBy::Session) => call.session.to_string(),
-    }
-}
-
-/// Computes the expected usage from the calls, by begin and group.
-fn expected(
-    calls: &[LedgerEntry],
-    step: UsageStep,
-    by: Option<GroupBy>,
-    filter: &CallFilter,
-) -> BTreeMap<(Micros, String), (i64, i64, Micros)> {
-    let mut sums = BTreeMap::new();
-    for call in calls.iter().filter(|call| fits(filter, call)) {
-        let group = group_of(call, by);
-        let sum = sums.entry((step.begin(call.started), group)).or_insert((0, 0, Micros::ZERO));
-        *sum = (sum.0 + 1, sum.1 + call.cost.as_nanos(), sum.2 + (call.ended - call.started));
-    }
-    sums
-}
 
 fn told(points: &[UsagePoint]) -> BTreeMap<(Micros, String), (i64, i64, Micros)> {
     let told = points.iter().map(|UsagePoint { begun, group, used }| {

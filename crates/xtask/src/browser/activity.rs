@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result};
 
-use super::BrowserStage;
-use super::journeys::{PASSWORD, sign_in};
+use super::actions::{PASSWORD, sign_in};
 use super::page::Page;
+use super::stage::BrowserStage;
 
 /// The figure of the calls, the rows of the table and those of the file.
 const PARTS_AGREE: &str = "(async () => {\

@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::BrowserStage;
-use super::journeys::{NEW_PASSWORD, sign_in};
+use super::actions::{NEW_PASSWORD, sign_in};
 use super::page::Page;
+use super::stage::BrowserStage;
 
 pub(super) fn journey(stage: &mut BrowserStage) -> Result<()> {
     let BrowserStage { browser, url, shots, axe, .. } = stage;

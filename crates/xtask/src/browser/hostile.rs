@@ -5,9 +5,9 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::BrowserStage;
-use super::journeys::{PASSWORD, sign_in};
+use super::actions::{PASSWORD, sign_in};
 use super::page::Page;
+use super::stage::BrowserStage;
 
 /// Model with a hostile name.
 pub(super) const MODEL: &str = "odd/<img src=x onerror=alert(1)>'\"&";

@@ -1,13 +1,12 @@
 //! The journeys. Later ones build on earlier ones.
 
-use std::process::Command;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::BrowserStage;
+use super::actions::{NEW_PASSWORD, PASSWORD, call_as_shown, sign_in};
 use super::office;
 use super::page::{DEFAULT_SCREEN, Page, SCREENS};
+use super::stage::BrowserStage;
 
 type Journey = fn(&mut BrowserStage) -> Result<()>;
 
@@ -31,17 +30,6 @@ pub(super) const ALL: [(&str, Journey); 17] = [
     ("a provider and a model, made in the console and served at once", office::provider),
     ("an account is capped and its ways in are kept", office::person),
 ];
-
-pub(super) const PASSWORD: &str = "three harbour lights";
-pub(super) const NEW_PASSWORD: &str = "four quiet lanterns";
-
-/// Signs in on the sign-in page.
-pub(super) fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &str) -> Result<()> {
-    page.go(&format!("{url}/login"))?;
-    page.fill("#login", login)?;
-    page.fill("#password", password)?;
-    page.send("Sign in")
-}
 
 fn first_call(stage: &mut BrowserStage) -> Result<()> {
     let BrowserStage { browser, url, shots, axe, setup, .. } = stage;
@@ -70,15 +58,6 @@ fn first_call(stage: &mut BrowserStage) -> Result<()> {
     call_as_shown(&mut page)?;
     page.go(&format!("{url}/console"))?;
     page.says("first steps")
-}
-
-/// Makes the call that the page of a new key shows.
-pub(super) fn call_as_shown(page: &mut Page<'_>) -> Result<()> {
-    let curl = page.text("document.getElementById('curl').textContent")?;
-    let answer = Command::new("sh").args(["-c", &format!("{curl} -s -S")]).output()?;
-    let answer: Value = serde_json::from_slice(&answer.stdout).context("the call failed")?;
-    ensure!(answer.pointer("/choices/0/message/content").is_some(), "no answer: {answer}");
-    Ok(())
 }
 
 fn confirm(stage: &mut BrowserStage) -> Result<()> {

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::BrowserStage;
-use super::journeys::{PASSWORD, sign_in};
+use super::actions::{PASSWORD, sign_in};
 use super::page::Page;
+use super::stage::BrowserStage;
 use crate::gateway::{Server, free_address};
 use crate::http::{self, Client};
 

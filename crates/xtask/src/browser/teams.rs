@@ -4,9 +4,9 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::BrowserStage;
-use super::journeys::{NEW_PASSWORD, PASSWORD, call_as_shown, sign_in};
+use super::actions::{NEW_PASSWORD, PASSWORD, call_as_shown, sign_in};
 use super::page::Page;
+use super::stage::BrowserStage;
 
 pub(super) fn journey(stage: &mut BrowserStage) -> Result<()> {
     let BrowserStage { browser, url, shots, axe, .. } = stage;
