@@ -162,6 +162,8 @@ fn entry_json(entry: &LedgerEntry, postings: &[CallPosting], for_operator: bool)
         "model": entry.model,
         "lane": entry.lane,
         "session": (!entry.session.is_empty()).then_some(entry.session.as_str()),
+        "end_user": (!entry.end_user.is_empty()).then_some(entry.end_user.as_str()),
+        "tags": entry.tags,
         "dialect": entry.dialect,
         "status": entry.status,
         "outcome": entry.outcome.word(),

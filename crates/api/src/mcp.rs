@@ -128,7 +128,7 @@ pub(super) async fn call(incoming: ApiRequest) -> Result<Response, ApiError> {
     };
     // A body can take long. The key may have been revoked since the head was read.
     let key = state.engine.keys.still_live(&key)?;
-    let session = head.headers().text(SESSION_HEADER).and_then(relay::session_id);
+    let session = head.headers().text(SESSION_HEADER).and_then(relay::caller_id);
     let (parts, call) = ((&*state.engine, &*config), (&request_id.0, session.unwrap_or_default()));
     let paid = PaidToolCall::reserve(parts, &key, server, call).await?;
     let result = hub.answer(&message, Some(&paid), is_stateless).await;

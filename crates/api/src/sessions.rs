@@ -10,7 +10,7 @@ use store::{SessionPart, SessionTotals, StoreError};
 use crate::key_info::rfc3339;
 use crate::query::percent_decode;
 use crate::request::ApiRequest;
-use relay::{json_response, session_id};
+use relay::{caller_id, json_response};
 
 /// Sessions without a call for longer than this are not listed.
 const LISTED_TIME: Micros = Micros::from_days(30);
@@ -43,7 +43,7 @@ pub(super) async fn show(incoming: ApiRequest) -> Result<Response, ApiError> {
     let path = incoming.request.path().strip_prefix("/v1/sessions/").unwrap_or_default();
     let id = percent_decode(path);
     // A long id is kept as its hash, and may be asked for by either.
-    let id = session_id(&id).unwrap_or_default();
+    let id = caller_id(&id).unwrap_or_default();
     // A session of another owner is reported as unknown.
     let owner = incoming.key.object_owner();
     let parts = incoming.state.store.session_parts(Some(&owner), &id).await.map_err(unreadable)?;

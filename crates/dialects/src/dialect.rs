@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use crate::body_outline::BodyOutline;
 use crate::call_ids;
+use crate::caller_labels::CallerLabels;
 use crate::client_tools;
 use crate::fields::ObjectWriter;
 use crate::format_functions::FormatFunctions;
@@ -323,6 +324,8 @@ pub struct RequestFacts {
     pub needs: RequestNeeds,
     /// Session that the body names.
     pub session: Option<Box<str>>,
+    /// End user and tags that the body names.
+    pub labels: CallerLabels,
     /// Objects that the request names and that its caller does not own. The relay finds them, because
     /// it knows the owners.
     pub foreign_objects: Vec<ForeignObject>,

@@ -10,6 +10,7 @@
 mod address_scan;
 mod body_outline;
 mod call_ids;
+mod caller_labels;
 mod carried_media;
 pub mod chat;
 mod checks;
@@ -67,6 +68,7 @@ mod write_json;
 
 pub use address_scan::first_address;
 pub use body_outline::BodyOutline;
+pub use caller_labels::CallerLabels;
 pub use carried_media::{check_media, drop_media};
 pub use client_tools::ClientToolCalls;
 pub use count_endpoint::CountEndpoint;

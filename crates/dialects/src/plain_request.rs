@@ -12,6 +12,7 @@ use std::ops::Range;
 use text_scan::{PlainText, plain_length, plain_text};
 
 use crate::body_outline::BodyOutline;
+use crate::caller_labels::CallerLabels;
 use crate::checks::{MAX_MODEL_BYTES, path_model};
 use crate::dialect::{PatchPoints, RequestFacts, RequestTarget};
 use crate::object_fields::is_blank;
@@ -87,6 +88,7 @@ impl PlainShape {
         // Only in the messages format the user's id stands in `metadata.user_id`.
         let user_id = user.map(|(_, user)| user).filter(|_| origin == WireFormat::Messages);
         let session = SessionSigns { cache_key, user_id, ..SessionSigns::default() }.session();
+        let labels = CallerLabels::read(user.map(|(_, user)| user), None);
         let chat = turns.map(|turns| {
             let mut chat = turns.into_chat(name.clone());
             chat.stream = stream;
@@ -120,6 +122,7 @@ impl PlainShape {
             only_text: true,
             needs,
             session,
+            labels,
             ..RequestFacts::default()
         };
         Some(RecognisedRequest { facts, is_wanted, chat })

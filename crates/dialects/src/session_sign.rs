@@ -17,7 +17,7 @@ const SESSION_FIELD: [&str; 2] = ["session_id", "sessionId"];
 const CACHE_KEY_FIELD: [&str; 2] = ["prompt_cache_key", "promptCacheKey"];
 /// Words before the session in a user id of earlier versions of Claude Code:
 /// `user_<hash>_account_<uuid>_session_<uuid>`.
-const SESSION_MARK: &str = "_session_";
+pub(crate) const SESSION_MARK: &str = "_session_";
 
 /// Fields of a body that may name its session.
 #[derive(Default)]

@@ -4,7 +4,8 @@ use canon::{Micros, Money, SharedText, Usage};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CallOutcome, ChargeReason, FailedAttempt, LeaseToken, LedgerEntry, SettlementKnowledge,
+    CallOutcome, CallTags, ChargeReason, FailedAttempt, LeaseToken, LedgerEntry,
+    SettlementKnowledge,
 };
 
 /// A call at its admission, with its reservation. It is in the journal before the first byte goes to
@@ -44,6 +45,12 @@ pub struct HoldRecord {
     /// Session that the caller named; empty without one.
     #[serde(default, skip_serializing_if = "SharedText::is_empty")]
     pub session: SharedText,
+    /// End user that the caller named; empty without one.
+    #[serde(default, skip_serializing_if = "SharedText::is_empty")]
+    pub end_user: SharedText,
+    /// Tags that the caller named.
+    #[serde(default, skip_serializing_if = "CallTags::is_empty")]
+    pub tags: CallTags,
 }
 
 fn is_zero(amount: &Money) -> bool {
@@ -132,6 +139,8 @@ impl OpenCall {
             start_cost,
             cost_per_second,
             session,
+            end_user,
+            tags,
         } = self.held;
         let (lane, usage, cost, attempt) = match self.reached {
             Some(ProgressRecord { lane, usage, cost, attempt, .. }) => {
@@ -181,6 +190,8 @@ impl OpenCall {
             reasons: vec![ChargeReason::GatewayDied],
             knowledge,
             session,
+            end_user,
+            tags,
             error: None,
         }
     }

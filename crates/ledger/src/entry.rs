@@ -1,5 +1,6 @@
 //! The record of one call with its usage and cost: the row of the ledger.
 
+use crate::CallTags;
 use canon::{Charge, Micros, Money, SharedText, Usage};
 use serde::{Deserialize, Serialize};
 
@@ -316,6 +317,12 @@ pub struct LedgerEntry {
     /// Session that the caller named; empty without one.
     #[serde(default, skip_serializing_if = "SharedText::is_empty")]
     pub session: SharedText,
+    /// End user that the caller named; empty without one.
+    #[serde(default, skip_serializing_if = "SharedText::is_empty")]
+    pub end_user: SharedText,
+    /// Tags that the caller named.
+    #[serde(default, skip_serializing_if = "CallTags::is_empty")]
+    pub tags: CallTags,
     /// The error that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<CallError>>,
@@ -339,6 +346,8 @@ impl LedgerEntry {
             model,
             price_version,
             session,
+            end_user,
+            tags,
             ..
         } = held;
         for (own, of_hold) in [
@@ -349,10 +358,14 @@ impl LedgerEntry {
             (&mut self.model, model),
             (&mut self.price_version, price_version),
             (&mut self.session, session),
+            (&mut self.end_user, end_user),
         ] {
             if own.is_empty() {
                 *own = of_hold;
             }
+        }
+        if self.tags.is_empty() {
+            self.tags = tags;
         }
     }
 

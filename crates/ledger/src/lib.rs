@@ -6,6 +6,7 @@
 
 mod budget;
 mod call_records;
+mod call_tags;
 mod clock;
 #[cfg(test)]
 mod deferred_writes;
@@ -38,6 +39,7 @@ mod write_queue;
 
 pub use budget::{BudgetPeriod, BudgetStatus, BudgetTerms, day_of};
 pub use call_records::{HoldRecord, LaterAttempt, OpenCall, ProgressRecord};
+pub use call_tags::CallTags;
 pub use clock::{Clock, SystemClock, TestClock};
 pub use disk::{Disk, FileDisk, ManifestFile, Segment, accept_damage, damaged_files};
 pub use entry::{

@@ -16,8 +16,8 @@ use std::borrow::Cow;
 
 use crate::journal::Written;
 use crate::{
-    CallError, CallOutcome, ChargeReason, EndedBy, FailedAttempt, HoldRecord, JournalRecord,
-    LedgerEntry, SettlementKnowledge,
+    CallError, CallOutcome, CallTags, ChargeReason, EndedBy, FailedAttempt, HoldRecord,
+    JournalRecord, LedgerEntry, SettlementKnowledge,
 };
 
 /// First byte of a compact record. MessagePack never uses it, and JSON does not either.
@@ -27,6 +27,8 @@ pub(crate) const HOLD_LAYOUT: u8 = 1;
 pub(crate) const SETTLEMENT_LAYOUT: u8 = 2;
 /// A hold with the session behind it.
 const SESSION_HOLD_LAYOUT: u8 = 3;
+/// A hold with the session, the end user and the tags behind it.
+const LABELLED_HOLD_LAYOUT: u8 = 4;
 
 const STREAM: u16 = 1;
 const ESTIMATED: u16 = 1 << 1;
@@ -53,6 +55,10 @@ struct RareFields<'a> {
     knowledge: SettlementKnowledge,
     #[serde(skip_serializing_if = "str::is_empty")]
     session: Cow<'a, str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    end_user: Cow<'a, str>,
+    #[serde(skip_serializing_if = "CallTags::is_empty")]
+    tags: CallTags,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Cow<'a, CallError>>,
 }
@@ -86,8 +92,15 @@ fn push_hold(out: &mut Vec<u8>, held: &HoldRecord) {
         start_cost,
         cost_per_second,
         session,
+        end_user,
+        tags,
     } = held;
-    let layout = if session.is_empty() { HOLD_LAYOUT } else { SESSION_HOLD_LAYOUT };
+    let has_labels = !end_user.is_empty() || !tags.is_empty();
+    let layout = match (has_labels, session.is_empty()) {
+        (true, _) => LABELLED_HOLD_LAYOUT,
+        (false, false) => SESSION_HOLD_LAYOUT,
+        (false, true) => HOLD_LAYOUT,
+    };
     let flags = flag(STREAM, *stream) | flag(LEASE, lease.is_some());
     let [low, high] = flags.to_le_bytes();
     out.extend_from_slice(&[COMPACT_MARK, layout, low, high]);
@@ -102,7 +115,9 @@ fn push_hold(out: &mut Vec<u8>, held: &HoldRecord) {
         ],
     );
     push_texts(out, [request_id, key_id, account_id, dialect, model, price_version, lane]);
-    if !session.is_empty() {
+    if has_labels {
+        push_texts(out, [session, end_user, tags.as_text()]);
+    } else if !session.is_empty() {
         push_texts(out, [session]);
     }
 }
@@ -137,14 +152,20 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
         reasons,
         knowledge,
         session,
+        end_user,
+        tags,
         error,
     } = entry;
     let session = or_held(session, held, |held| &held.session);
+    let end_user = or_held(end_user, held, |held| &held.end_user);
+    let tags = held.map(|held| &held.tags).filter(|_| tags.is_empty()).unwrap_or(tags);
     let has_rare = !failed.is_empty()
         || told.is_some()
         || !reasons.is_empty()
         || !knowledge.is_final()
         || !session.is_empty()
+        || !end_user.is_empty()
+        || !tags.is_empty()
         || error.is_some();
     let flags = flag(STREAM, *stream)
         | flag(ESTIMATED, *estimated)
@@ -196,6 +217,8 @@ fn push_settlement(out: &mut Vec<u8>, entry: &LedgerEntry, held: Option<&HoldRec
             reasons: Cow::Borrowed(reasons),
             knowledge: *knowledge,
             session: Cow::Borrowed(session),
+            end_user: Cow::Borrowed(end_user),
+            tags: tags.clone(),
             error: error.as_deref().map(Cow::Borrowed),
         };
         // A map with text keys can be encoded, and a `Vec` takes all bytes.
@@ -310,6 +333,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<JournalRecord> {
             let held = HoldRecord { session: session.into(), ..held };
             reader.0.is_empty().then_some(JournalRecord::Held(held))
         }
+        LABELLED_HOLD_LAYOUT => {
+            let held = reader.hold(flags)?;
+            let [session, end_user, tags] = reader.texts()?;
+            let (session, end_user) = (session.into(), end_user.into());
+            let held = HoldRecord { session, end_user, tags: CallTags::from_text(tags), ..held };
+            reader.0.is_empty().then_some(JournalRecord::Held(held))
+        }
         SETTLEMENT_LAYOUT => reader.settlement(flags).map(JournalRecord::Settled),
         _ => None,
     }
@@ -338,6 +368,8 @@ impl<'a> CompactReader<'a> {
             price_version,
             lane,
             session: SharedText::default(),
+            end_user: SharedText::default(),
+            tags: CallTags::default(),
         })
     }
 
@@ -390,13 +422,15 @@ impl<'a> CompactReader<'a> {
         if flags & RARE_FIELDS == 0 {
             return self.0.is_empty().then_some(entry);
         }
-        let RareFields { failed, told, reasons, knowledge, session, error } =
+        let RareFields { failed, told, reasons, knowledge, session, end_user, tags, error } =
             rmp_serde::from_slice(std::mem::take(&mut self.0)).ok()?;
         entry.failed = failed.into_owned();
         entry.told = told.map(|told| Box::new(told.into_owned()));
         entry.reasons = reasons.into_owned();
         entry.knowledge = knowledge;
         entry.session = session.as_ref().into();
+        entry.end_user = end_user.as_ref().into();
+        entry.tags = tags;
         entry.error = error.map(|error| Box::new(error.into_owned()));
         Some(entry)
     }

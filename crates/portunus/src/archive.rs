@@ -245,11 +245,13 @@ impl FileWriter {
     }
 }
 
-/// Returns a call as the export has it, without texts of its caller: the session and the message of an error.
+/// Returns a call as the export has it, without texts of its caller: session, end user, tags and the message of an error.
 fn archived_json(call: &LedgerEntry, postings: &[CallPosting]) -> Value {
     let mut line = export_json(call, postings);
     if let Some(line) = line.as_object_mut() {
-        line.shift_remove("session");
+        for name in ["session", "end_user", "tags"] {
+            line.shift_remove(name);
+        }
         if let Some(error) = line.get_mut("error").and_then(Value::as_object_mut) {
             error.retain(|name, _| name == "code");
         }
@@ -413,11 +415,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_sums_up_to_its_calls_and_names_no_session() {
+    fn a_file_sums_up_to_its_calls_and_has_no_texts_of_callers() {
         let call = |number: i64| LedgerEntry {
             request_id: format!("req_{number}").into(),
             model: "a \"model\",\r\nwith lines".into(),
             session: "a secret session".into(),
+            end_user: "a secret customer".into(),
+            tags: [("a secret", "tag")].into_iter().collect(),
             cost: Money::from_nanos(number),
             absorbed: Money::from_nanos(-number),
             ..LedgerEntry::default()
@@ -430,7 +434,7 @@ mod tests {
         let bytes = file.finish().unwrap();
         assert_eq!(sum_file(&bytes).unwrap(), (5_000, sum, Money::ZERO.saturating_sub(sum)));
         let text = zstd::stream::decode_all(&*bytes).unwrap();
-        assert!(!String::from_utf8(text).unwrap().contains("secret session"));
+        assert!(!String::from_utf8(text).unwrap().contains("secret"));
         assert!(sum_file(bytes.get(..bytes.len() / 2).unwrap()).is_err());
     }
 }

@@ -153,6 +153,8 @@ fn hold_record(
         start_cost,
         cost_per_second,
         session: session.unwrap_or_default(),
+        end_user: call.options.labels.end_user(&facts.labels),
+        tags: call.options.labels.tags(&facts.labels),
     })
 }
 

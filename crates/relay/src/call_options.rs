@@ -6,6 +6,7 @@ use http::{HeaderName, HeaderValue};
 use std::time::Duration;
 use transport::{HeaderBlock, visible_text};
 
+use super::caller_labels::HeaderLabels;
 use super::session_id;
 
 const ROUTE_HEADER: &str = "x-portunus-route";
@@ -34,6 +35,8 @@ pub(crate) struct CallOptions {
     pub(super) has_trace: bool,
     /// Session that the headers name.
     pub(super) session: Option<SharedText>,
+    /// End user and tags that the headers name.
+    pub(super) labels: HeaderLabels,
 }
 
 impl CallOptions {
@@ -48,6 +51,7 @@ impl CallOptions {
             dry_run: false,
             has_trace: false,
             session: session_id::from_headers(headers),
+            labels: HeaderLabels::default(),
         };
         // One pass over the few headers that a request has is less work than a lookup of each of
         // these names, nearly all of which are absent.
@@ -59,6 +63,8 @@ impl CallOptions {
                 "x-portunus-lossy" => options.lossy = value() == b"true",
                 "x-portunus-dry-run" => options.dry_run = value() == b"true",
                 "x-portunus-hops" => options.hops = append_hop(headers, own)?,
+                "x-portunus-tags" => options.labels.set_tags(headers)?,
+                "x-portunus-end-user" => options.labels.set_end_user(value())?,
                 "traceparent" => options.has_trace = true,
                 // Timeout headers of official clients, in seconds. The shortest one counts.
                 "x-stainless-timeout" | "x-stainless-read-timeout" | "x-server-timeout" => {

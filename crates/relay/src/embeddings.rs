@@ -43,6 +43,7 @@ pub async fn serve_embeddings(
         max_output_tokens: Some(0),
         candidates: 1,
         needs: facts.needs.clone(),
+        labels: facts.labels.clone(),
         ..RequestFacts::default()
     };
     sizing::note_objects(&mut sizes, &named);

@@ -11,6 +11,7 @@ mod call;
 mod call_head;
 mod call_options;
 mod call_texts;
+mod caller_labels;
 mod caller_task;
 mod closed_call;
 mod compressed_body;
@@ -71,7 +72,7 @@ pub use provider_cache::{NewProviderCache, delete_provider_cache, make_provider_
 pub use reply::{event_stream, json_response};
 pub use request_id::{RequestId, RequestIds};
 pub use route::{find as find_route, unknown_model};
-pub use session_id::session_id;
+pub use session_id::caller_id;
 pub use signature_cache::SignatureCache;
 pub use token_count::{ProviderCount, count_at_provider};
 

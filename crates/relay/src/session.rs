@@ -10,7 +10,7 @@ use dialects::RequestFacts;
 use memchr::memmem;
 
 use super::Call;
-use crate::session_id::session_id;
+use crate::session_id::caller_id;
 
 /// Length of the prefix that identifies a conversation. Shorter ones are not worth routing to a
 /// provider's prompt cache.
@@ -21,7 +21,7 @@ const SEARCHED_BYTES: usize = 4 << 10;
 /// Returns the session of a call.
 pub(super) fn find(call: &Call, facts: &RequestFacts) -> Option<SharedText> {
     let named = call.options.session.clone();
-    let in_body = || facts.session.as_deref().and_then(session_id);
+    let in_body = || facts.session.as_deref().and_then(caller_id);
     let continued = || call.continued_session.clone();
     let found =
         named.or_else(in_body).or_else(continued).or_else(|| call.opened_session().cloned());

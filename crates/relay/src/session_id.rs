@@ -16,7 +16,7 @@ const SESSION_HEADERS: [&str; 6] = [
     "x-session-id",
 ];
 /// A longer id is replaced by its hash.
-const MAX_SESSION_BYTES: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
 /// Returns the session that the headers name.
 pub(super) fn from_headers(headers: &HeaderBlock) -> Option<SharedText> {
@@ -24,18 +24,18 @@ pub(super) fn from_headers(headers: &HeaderBlock) -> Option<SharedText> {
     let place = |name: &str| SESSION_HEADERS.iter().position(|own| *own == name);
     let signs = headers
         .iter()
-        .filter_map(|(name, value)| Some((place(name)?, session_id(visible_text(value)?)?)));
+        .filter_map(|(name, value)| Some((place(name)?, caller_id(visible_text(value)?)?)));
     signs.min_by_key(|(place, _)| *place).map(|(_, session)| session)
 }
 
-/// Returns an id as the gateway keeps it. One that is too long, or has control characters, is replaced by its
+/// Returns an id that a caller chose as the gateway keeps it. One that is too long, or has control characters, is replaced by its
 /// hash, so that it can be shown and asked for; `None` for an empty one.
-pub fn session_id(text: &str) -> Option<SharedText> {
+pub fn caller_id(text: &str) -> Option<SharedText> {
     let text = text.trim();
     if text.is_empty() {
         return None;
     }
-    if text.len() <= MAX_SESSION_BYTES && !text.contains(char::is_control) {
+    if text.len() <= MAX_ID_BYTES && !text.contains(char::is_control) {
         return Some(text.into());
     }
     let mut hashed = String::from("sha256:");
@@ -77,8 +77,8 @@ mod tests {
 
     #[test]
     fn long_ids_are_hashed_and_short_ones_kept() {
-        let of = |text: &str| session_id(text).map(|session| session.as_str().to_owned());
-        let fits = "é".repeat(MAX_SESSION_BYTES / 2);
+        let of = |text: &str| caller_id(text).map(|session| session.as_str().to_owned());
+        let fits = "é".repeat(MAX_ID_BYTES / 2);
         assert_eq!(of(&fits).as_ref(), Some(&fits));
         let hashed = of(&format!("{fits}a")).unwrap();
         assert!(hashed.starts_with("sha256:") && hashed.len() == 7 + 64, "{hashed}");

@@ -303,6 +303,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let wish = UsageRequest {
             steps: UsageStep::Day.begins(&range),
             range,
+            tag: None,
             by: GroupBy::Model,
             rank: GroupOrder::Cost,
             filter,

@@ -236,6 +236,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                     range: year.clone(),
                     steps: step.begins(&year),
                     by,
+                    tag: None,
                     rank: GroupOrder::Cost,
                     filter: filter.clone(),
                     listed: 25,

@@ -4,14 +4,16 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use canon::{Charge, Micros, Money, Price, PriceDimension, SharedText, Usage};
-use ledger::{CallError, CallOutcome, ChargeReason, EndedBy, LedgerEntry, SettlementKnowledge};
+use ledger::{
+    CallError, CallOutcome, CallTags, ChargeReason, EndedBy, LedgerEntry, SettlementKnowledge,
+};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::Error as WordError;
 
 use crate::call_block::{
-    CHARGES, COUNTS, ERROR, ESTIMATED, FAILED, FIRST_BYTE, HELD, KNOWN_FLAGS, LOSSES, REASONS,
-    SESSION, STREAM, TOLD, VERSION,
+    CHARGES, COUNTS, END_USER, ERROR, ESTIMATED, FAILED, FIRST_BYTE, HELD, KNOWN_FLAGS, LOSSES,
+    REASONS, SESSION, STREAM, TAGS, TOLD, VERSION,
 };
 use crate::call_writes::OwnerKind;
 use crate::compact_text::{compact, expand};
@@ -206,6 +208,12 @@ impl<'a> BlockReader<'a> {
             knowledge,
             session: if has(SESSION) { self.text(texts)?.into() } else { SharedText::default() },
             error: if has(ERROR) { Some(Box::new(self.error(texts)?)) } else { None },
+            end_user: if has(END_USER) { self.text(texts)?.into() } else { SharedText::default() },
+            tags: if has(TAGS) {
+                CallTags::from_text(self.text(texts)?)
+            } else {
+                CallTags::default()
+            },
         };
         // A later version may have written fields that this one does not know.
         if self.0.is_empty() || flags > KNOWN_FLAGS { Ok(Some(call)) } else { Err(damaged()) }
@@ -338,6 +346,8 @@ mod tests {
             held: Some(Money::MAX),
             absorbed: Money::from_nanos(i64::MIN),
             session: "a session".into(),
+            end_user: "somebody".into(),
+            tags: [("team", "blue"), ("beta", "")].into_iter().collect(),
             service: "flex".into(),
             charges: vec![charge(0), charge(u64::MAX)],
             losses: vec!["model".to_owned(), "other".to_owned()],

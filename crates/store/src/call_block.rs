@@ -29,8 +29,10 @@ pub(crate) const TOLD: u64 = 1 << 7;
 pub(crate) const REASONS: u64 = 1 << 8;
 pub(crate) const SESSION: u64 = 1 << 9;
 pub(crate) const ERROR: u64 = 1 << 10;
+pub(crate) const END_USER: u64 = 1 << 11;
+pub(crate) const TAGS: u64 = 1 << 12;
 /// Flags that this version knows. Later ones have their fields behind those of the earlier ones.
-pub(crate) const KNOWN_FLAGS: u64 = (ERROR << 1) - 1;
+pub(crate) const KNOWN_FLAGS: u64 = (TAGS << 1) - 1;
 
 /// Number of texts that every call has.
 const TEXT_COLUMNS: usize = 9;
@@ -165,6 +167,8 @@ fn push_call<'a>(
         reasons,
         knowledge,
         session,
+        end_user,
+        tags,
         error,
     } = call;
     let flags = [
@@ -179,6 +183,8 @@ fn push_call<'a>(
         (REASONS, !reasons.is_empty()),
         (SESSION, !session.is_empty()),
         (ERROR, error.is_some()),
+        (END_USER, !end_user.is_empty()),
+        (TAGS, !tags.is_empty()),
     ];
     push_int(bytes, ended.get().wrapping_sub(before.get()));
     match packed_id(request_id) {
@@ -254,6 +260,12 @@ fn push_call<'a>(
     if let Some(error) = error {
         let CallError { code, field, message } = &**error;
         for text in [code, field, message] {
+            let place = texts.place(clean(text));
+            push_uint(bytes, place);
+        }
+    }
+    for text in [end_user.as_str(), tags.as_text()] {
+        if !text.is_empty() {
             let place = texts.place(clean(text));
             push_uint(bytes, place);
         }

@@ -27,6 +27,10 @@ pub struct CallFilter {
     pub format: Option<String>,
     /// Of this session.
     pub session: Option<String>,
+    /// For this end user.
+    pub end_user: Option<String>,
+    /// With this tag: `name` or `name=value`.
+    pub tag: Option<String>,
     /// Ended by an error with this code.
     pub error: Option<String>,
     /// With this cost or a higher one.
@@ -106,6 +110,8 @@ impl CallFilter {
             status: self.status,
             format: text(&self.format),
             session: text(&self.session),
+            end_user: text(&self.end_user),
+            tag: text(&self.tag),
             error: text(&self.error),
             min_cost: self.min_cost,
             min_took: self.min_took,
@@ -142,6 +148,8 @@ impl CallFilter {
             && self.status.is_none_or(|status| status.matches(call))
             && self.format.as_ref().is_none_or(|format| call.dialect.as_ref() == format.as_str())
             && self.session.as_ref().is_none_or(|session| call.session.as_ref() == session.as_str())
+            && self.end_user.as_ref().is_none_or(|user| call.end_user.as_ref() == user.as_str())
+            && self.tag.as_ref().is_none_or(|tag| call.tags.has(tag))
             && self.error.as_ref().is_none_or(has_code)
             && self.min_cost.is_none_or(|least| call.cost >= least)
             && self.min_took.is_none_or(|least| call.ended.saturating_sub(call.started) >= least)
@@ -150,8 +158,8 @@ impl CallFilter {
     /// Returns the same conditions on the sums of calls; `None` if the sums do not have one of them.
     pub fn on_sums(&self) -> Option<UsageFilter> {
         let Self { key_id, account_id, model, lane, status, format, session, error, .. } = self;
-        let Self { min_cost, min_took, .. } = self;
-        let texts = [format, session, error].into_iter();
+        let Self { end_user, tag, min_cost, min_took, .. } = self;
+        let texts = [format, session, end_user, tag, error].into_iter();
         if texts.flatten().next().is_some() || min_cost.is_some() || min_took.is_some() {
             return None;
         }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use canon::{Micros, SharedText};
-use ledger::LedgerEntry;
+use ledger::{CallTags, LedgerEntry};
 use sqlx::AssertSqlSafe;
 
 use crate::audited_change::in_change;
@@ -294,8 +294,11 @@ impl Store {
             let sessions = "SELECT COUNT(*) FROM call_sessions WHERE account_id = $1";
             sqlx::query_scalar(sessions).bind(clean(account_id)).fetch_one(pool).await?
         });
+        let calls = self.erase_call_labels(account_id).await?;
+        if calls > 0 {
+            counts.insert("calls", calls);
+        }
         if sessions > 0 {
-            counts.insert("calls", self.erase_call_sessions(account_id).await?);
             counts.insert("call_sessions", sessions.unsigned_abs());
         }
         on_writer!(&self.db, pool => {
@@ -305,9 +308,9 @@ impl Store {
         Ok(counts)
     }
 
-    /// Erases the sessions that callers named in the calls of an account, and their sums. Returns the number of
-    /// calls.
-    async fn erase_call_sessions(&self, account_id: &str) -> Result<u64, StoreError> {
+    /// Erases the sessions, end users and tags that callers named in the calls of an account, and the sums of the
+    /// sessions. Returns the number of calls.
+    async fn erase_call_labels(&self, account_id: &str) -> Result<u64, StoreError> {
         let mut erased = 0;
         let (mut ended, mut block) = (i64::MIN, i64::MIN);
         loop {
@@ -318,12 +321,12 @@ impl Store {
             });
             let Some((last_ended, last_block, _)) = page.last() else { break };
             (ended, block) = (*last_ended, *last_block);
-            let has_session = |body: &Vec<u8>| -> Result<bool, sqlx::Error> {
+            let has_labels = |body: &Vec<u8>| -> Result<bool, sqlx::Error> {
                 Ok(decode_calls(body)?.iter().any(|call| is_named(call, account_id)))
             };
             let mut blocks = Vec::new();
             for (_, id, body) in &page {
-                if has_session(body)? {
+                if has_labels(body)? {
                     blocks.push(*id);
                 }
             }
@@ -337,7 +340,7 @@ impl Store {
         Ok(erased)
     }
 
-    /// Rewrites blocks, and the corrections of their calls, without the sessions of an account.
+    /// Rewrites blocks, and the corrections of their calls, without what callers of an account named.
     async fn rewrite_blocks(&self, account_id: &str, ids: &[i64]) -> Result<u64, StoreError> {
         let mut erased = 0;
         if ids.is_empty() {
@@ -357,7 +360,7 @@ impl Store {
                 overlay(&mut own, corrections)?;
                 now.append(&mut own);
                 for call in calls.iter_mut().filter(|call| is_named(call, account_id)) {
-                    call.session = SharedText::default();
+                    *call = without_labels(std::mem::take(call));
                     erased += 1;
                 }
                 let calls: Vec<&LedgerEntry> = calls.iter().collect();
@@ -391,7 +394,7 @@ impl Store {
                     .execute(&mut *tx)
                     .await?;
                 for (number, body) in corrections {
-                    let later = LedgerEntry { session: SharedText::default(), ..read_body(&body)? };
+                    let later = without_labels(read_body(&body)?);
                     let body = serde_json::to_string(&later).map_err(|e| {
                         StoreError::Other(format!("a correction cannot be encoded: {e}"))
                     })?;
@@ -412,7 +415,15 @@ impl Store {
     }
 }
 
-/// Returns true for a call of the account in which its caller named a session.
+/// Returns true for a call of the account in which its caller named a session, an end user or tags.
 fn is_named(call: &LedgerEntry, account_id: &str) -> bool {
-    !call.session.is_empty() && *call.account_id == *account_id
+    let LedgerEntry { session, end_user, tags, .. } = call;
+    let is_labelled = !session.is_empty() || !end_user.is_empty() || !tags.is_empty();
+    is_labelled && *call.account_id == *account_id
+}
+
+/// Returns the call without what its caller named.
+fn without_labels(call: LedgerEntry) -> LedgerEntry {
+    let (session, end_user) = (SharedText::default(), SharedText::default());
+    LedgerEntry { session, end_user, tags: CallTags::default(), ..call }
 }

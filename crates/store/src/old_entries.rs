@@ -1,7 +1,7 @@
 //! Rows of calls from before they were stored in blocks. Opening a database moves them.
 
 use canon::{Micros, Money, SharedText, Usage};
-use ledger::{CallOutcome, EndedBy, LedgerEntry, SettlementKnowledge};
+use ledger::{CallOutcome, CallTags, EndedBy, LedgerEntry, SettlementKnowledge};
 
 use crate::StoreError;
 use crate::call_writes::{choose_numbers, insert_calls};
@@ -129,6 +129,8 @@ impl TryFrom<EntryRow> for LedgerEntry {
                 ) => SettlementKnowledge::Settled,
             },
             session: SharedText::default(),
+            end_user: SharedText::default(),
+            tags: CallTags::default(),
             error: None,
         })
     }

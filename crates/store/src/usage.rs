@@ -57,11 +57,15 @@ pub enum GroupBy {
     Format,
     /// The session.
     Session,
+    /// The end user.
+    EndUser,
+    /// The value of a tag, see [`UsageRequest::tag`].
+    Tag,
 }
 
 impl GroupBy {
     /// Every dimension.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Account,
         Self::Key,
         Self::Model,
@@ -71,6 +75,8 @@ impl GroupBy {
         Self::Error,
         Self::Format,
         Self::Session,
+        Self::EndUser,
+        Self::Tag,
     ];
 
     /// The word in URLs and on pages.
@@ -85,6 +91,8 @@ impl GroupBy {
             Self::Error => "error",
             Self::Format => "format",
             Self::Session => "session",
+            Self::EndUser => "end_user",
+            Self::Tag => "tag",
         }
     }
 
@@ -101,7 +109,7 @@ impl GroupBy {
             Self::Model => Some(SumGroup::Model),
             Self::Provider | Self::Lane => Some(SumGroup::Lane),
             Self::Status => Some(SumGroup::Status),
-            Self::Error | Self::Format | Self::Session => None,
+            Self::Error | Self::Format | Self::Session | Self::EndUser | Self::Tag => None,
         }
     }
 
@@ -135,6 +143,8 @@ pub struct UsageRequest {
     pub steps: Vec<Micros>,
     /// The dimension that groups the report.
     pub by: GroupBy,
+    /// Name of the tag whose values are the groups of a report by tag. Without it, that of the most recent calls.
+    pub tag: Option<String>,
     /// The order of the groups.
     pub rank: GroupOrder,
     /// Conditions on the calls.
@@ -184,6 +194,10 @@ pub struct UsageReport {
     /// Set if the report has only the calls that ended at this time or later, because there are too many to
     /// search them all.
     pub searched_since: Option<Micros>,
+    /// Name of the tag whose values are the groups; `None` if no call has a tag.
+    pub tag: Option<String>,
+    /// Names of tags and the numbers of their calls, if the report is by tag.
+    pub tag_names: BTreeMap<String, i64>,
 }
 
 /// The order of groups.

@@ -254,7 +254,7 @@ mod tests {
         let (hour, day, month) = (UsageStep::Hour, UsageStep::Day, UsageStep::Month);
         assert_eq!(spans(&hour.begins(&range)), [hour]);
         assert_eq!(spans(&day.begins(&range)), [hour, day, hour]);
-        assert_eq!(spans(&month.begins(&range)), [hour, month, day, hour]);
+        assert_eq!(spans(&month.begins(&range)), [hour, day, month, day, hour]);
         // Days that begin an hour earlier than those of UTC.
         let days: Vec<Micros> = (0..70).map(|n| november - 62 * DAY - HOUR + n * DAY).collect();
         assert_eq!(spans(&days), [hour]);

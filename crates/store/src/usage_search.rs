@@ -16,8 +16,11 @@ const BATCH_CALLS: u32 = 5_000;
 /// Size of the stored calls that one report searches, half a million or so.
 const MAX_SEARCHED_BYTES: usize = 32 << 20;
 
+/// Different names of tags that a report counts.
+const MAX_TAG_NAMES: usize = 100;
+
 /// Returns the group of a call.
-fn group_of(by: GroupBy, call: &LedgerEntry) -> String {
+fn group_of(by: GroupBy, tag: &str, call: &LedgerEntry) -> String {
     let error = || call.error.as_ref().map_or("", |error| error.code.as_str());
     match by {
         GroupBy::Account => call.account_id.to_string(),
@@ -29,6 +32,8 @@ fn group_of(by: GroupBy, call: &LedgerEntry) -> String {
         GroupBy::Error => error().to_owned(),
         GroupBy::Format => call.dialect.to_string(),
         GroupBy::Session => call.session.to_string(),
+        GroupBy::EndUser => call.end_user.to_string(),
+        GroupBy::Tag => call.tags.value(tag).unwrap_or_default().to_owned(),
     }
 }
 
@@ -38,9 +43,37 @@ struct CallSums {
     groups: BTreeMap<String, ReportTotals>,
     series: BTreeMap<(Micros, String), ReportTotals>,
     latency_series: BTreeMap<Micros, LatencyTotals>,
+    tag: Option<String>,
+    tag_names: BTreeMap<String, i64>,
 }
 
 impl CallSums {
+    /// Chooses the most frequent name among the tags of these calls, if none is chosen.
+    fn choose_tag(&mut self, calls: &[LedgerEntry]) {
+        if self.tag.is_some() {
+            return;
+        }
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for (name, _) in calls.iter().flat_map(|call| call.tags.iter()) {
+            *names.entry(name).or_default() += 1;
+        }
+        let most = names.into_iter().max_by_key(|(name, calls)| (*calls, std::cmp::Reverse(*name)));
+        self.tag = most.map(|(name, _)| name.to_owned());
+    }
+
+    fn count_tags(&mut self, call: &LedgerEntry) {
+        for (name, _) in call.tags.iter() {
+            let has_room = self.tag_names.len() < MAX_TAG_NAMES;
+            match self.tag_names.get_mut(name) {
+                Some(calls) => *calls = calls.saturating_add(1),
+                None if has_room => {
+                    self.tag_names.insert(name.to_owned(), 1);
+                }
+                None => {}
+            }
+        }
+    }
+
     fn add(&mut self, request: &UsageRequest, call: &LedgerEntry) -> Result<(), StoreError> {
         let one = counted(call);
         let used = ReportTotals {
@@ -52,7 +85,8 @@ impl CallSums {
             cost: one.cost,
             absorbed: one.absorbed,
         };
-        let (step, group) = (request.step_of(call.started), group_of(request.by, call));
+        let tag = self.tag.as_deref().unwrap_or_default();
+        let (step, group) = (request.step_of(call.started), group_of(request.by, tag, call));
         let sum = self.groups.entry(group.clone()).or_default();
         *sum = sum.plus(&used)?;
         let sum = self.series.entry((step, group)).or_default();
@@ -66,8 +100,8 @@ impl CallSums {
     }
 
     fn into_report(self, request: &UsageRequest) -> Result<UsageReport, StoreError> {
-        let Self { groups, mut series, latency_series } = self;
-        let mut report = UsageReport::default();
+        let Self { groups, mut series, latency_series, tag, tag_names } = self;
+        let mut report = UsageReport { tag, tag_names, ..UsageReport::default() };
         for used in groups.values() {
             report.all = report.all.plus(used)?;
         }
@@ -98,10 +132,15 @@ impl Store {
     ) -> Result<UsageReport, StoreError> {
         let began = Some(request.range.clone());
         let mut filter = EntryFilter { began, ..EntryFilter::from(request.filter.clone()) };
-        let (mut sums, mut left) = (CallSums::default(), MAX_SEARCHED_BYTES);
+        let tag = request.tag.clone();
+        let (mut sums, mut left) = (CallSums { tag, ..CallSums::default() }, MAX_SEARCHED_BYTES);
         let searched_since = loop {
             let EntryPage { calls, next, searched_bytes } =
                 self.entry_page(&filter, BATCH_CALLS, left).await?;
+            if request.by == GroupBy::Tag {
+                sums.choose_tag(&calls);
+                calls.iter().for_each(|call| sums.count_tags(call));
+            }
             for call in &calls {
                 sums.add(request, call)?;
             }

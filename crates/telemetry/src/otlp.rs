@@ -191,6 +191,8 @@ pub(crate) fn span(call: &EndedCall) -> Value {
         reasons: _,
         knowledge: _,
         session,
+        end_user,
+        tags,
         error,
     } = entry;
     let mut span_labels = labels(call);
@@ -198,6 +200,12 @@ pub(crate) fn span(call: &EndedCall) -> Value {
     span_labels.push(("portunus.key_id", key_id.to_string()));
     if !session.is_empty() {
         span_labels.push(("gen_ai.conversation.id", session.to_string()));
+    }
+    if !end_user.is_empty() {
+        span_labels.push(("enduser.id", end_user.to_string()));
+    }
+    if !tags.is_empty() {
+        span_labels.push(("portunus.tags", tags.to_string()));
     }
     span_labels.push(("portunus.dialect", dialect.to_string()));
     span_labels.push(("portunus.lane", lane.to_string()));

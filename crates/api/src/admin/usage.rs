@@ -70,6 +70,10 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
             _ => return Err(invalid_field("top", "write a whole number from 1 to 100")),
         },
     };
+    let tag = query_value(&query, "tag_name");
+    if tag.is_some() && by != GroupBy::Tag {
+        return Err(invalid_field("tag_name", "is for by=tag"));
+    }
     let filter = call_filter(&query)?;
     let of_account = CallFilter { account_id: filter.account_id.clone(), ..CallFilter::default() };
     if by_session && filter != of_account {
@@ -84,6 +88,7 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         steps: step.begins(&range),
         range,
         by,
+        tag,
         rank: GroupOrder::Cost,
         filter,
         listed: MAX_GROUPS,
@@ -106,6 +111,8 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
             "groups": sessions.map_err(store_error)?.iter().map(session_json).collect::<Vec<_>>(),
             "points": [],
             "searched_since": null,
+            "tag_name": null,
+            "tag_names": {},
         });
         return Ok(relay::json_response(value.to_string()));
     }
@@ -127,18 +134,22 @@ pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
         "groups": top.collect::<Vec<_>>(),
         "points": points.collect::<Vec<_>>(),
         "searched_since": report.searched_since.map(rfc3339),
+        "tag_name": report.tag,
+        "tag_names": report.tag_names,
     });
     Ok(relay::json_response(value.to_string()))
 }
 
 /// Conditions that a report by session cannot have.
-const CONDITIONS: [&str; 9] = [
+const CONDITIONS: [&str; 11] = [
     "key_id",
     "model",
     "lane",
     "status",
     "format",
     "session",
+    "end_user",
+    "tag",
     "error",
     "min_cost_usd",
     "min_took_ms",
@@ -167,6 +178,8 @@ fn call_filter(query: &Map<String, Value>) -> Result<CallFilter, ApiError> {
         status: status.transpose()?,
         format: query_value(query, "format"),
         session: query_value(query, "session"),
+        end_user: query_value(query, "end_user"),
+        tag: query_value(query, "tag"),
         error: query_value(query, "error"),
         min_cost: min_cost.transpose()?,
         min_took: min_took.transpose()?,

@@ -49,7 +49,12 @@ impl AsyncOptions {
         let is_stored = |name: &str| {
             matches!(
                 name,
-                "content-type" | "x-portunus-strict" | "x-portunus-lossy" | "x-portunus-route"
+                "content-type"
+                    | "x-portunus-strict"
+                    | "x-portunus-lossy"
+                    | "x-portunus-route"
+                    | "x-portunus-tags"
+                    | "x-portunus-end-user"
             )
         };
         let headers = request.headers().iter().filter(|(name, _)| is_stored(name));

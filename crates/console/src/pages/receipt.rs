@@ -46,7 +46,7 @@ pub(crate) async fn show(
             }
         }
         div.columns {
-            section { h2 { "Call" } (facts(&entry, &key, user.is_administrator())) }
+            section { h2 { "Call" } (facts(&entry, &key, &user)) }
             section { h2 { "Tokens" } (tokens(&entry.usage)) }
         }
         @if !entry.charges.is_empty() { section { h2 { "Charges" } (charges_table(&entry)) } }
@@ -62,7 +62,11 @@ pub(crate) async fn show(
     Ok(ok_page(&Layout::signed_in("Receipt", &user).with_nav("/console/activity"), &body))
 }
 
-fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
+fn facts(entry: &LedgerEntry, key: &str, user: &SignedInUser) -> Markup {
+    let operator = user.is_administrator();
+    let calls_with = |name: &str, value: &str| {
+        user.path_for(&format!("/console/activity?{name}={}", urls::escape_value(value)))
+    };
     let took = entry.ended - entry.started;
     let first = entry.first_byte_us.map_or_else(|| "–".to_owned(), display::duration);
     html! {
@@ -73,6 +77,19 @@ fn facts(entry: &LedgerEntry, key: &str, operator: bool) -> Markup {
             @if !entry.session.is_empty() {
                 @let page = format!("/console/sessions?id={}", urls::escape_value(&entry.session));
                 div { dt { "Session" } dd { a.id href=(page) { bdi { (entry.session) } } } }
+            }
+            @if !entry.end_user.is_empty() {
+                div { dt { "End user" } dd { a.id href=(calls_with("end_user", &entry.end_user)) { bdi { (entry.end_user) } } } }
+            }
+            @if !entry.tags.is_empty() {
+                div { dt { "Tags" } dd {
+                    ul.tags {
+                        @for (name, value) in entry.tags.iter() {
+                            @let tag = if value.is_empty() { name.to_owned() } else { format!("{name}={value}") };
+                            li { a href=(calls_with("tag", &tag)) { bdi { (tag) } } }
+                        }
+                    }
+                } }
             }
             div { dt { "Format" } dd { (entry.dialect) @if entry.stream { ", streamed" } } }
             div { dt { "Status" } dd { (entry.status) ", " (entry.outcome.word()) } }

@@ -12,6 +12,7 @@ use super::names::{IMAGES_FIELD, LIMIT_FIELD, MODALITIES, ORIGIN, STREAM_OPTIONS
 use super::request::{ChatRequestView, ChatTool};
 use crate::RequestFacts;
 use crate::call_ids::{AnsweredCall, UnansweredCalls};
+use crate::caller_labels::CallerLabels;
 use crate::carried_media::add_undescribed;
 use crate::dialect::PatchPoints;
 use crate::fields::add_protective;
@@ -62,6 +63,10 @@ pub(super) fn check(text: &str, view: &ChatRequestView<'_>) -> Result<RequestFac
             conversation: None,
         }
         .session(),
+        labels: CallerLabels::read(
+            view.safety_identifier.as_deref().or(view.user.as_deref()),
+            view.metadata.map(|pairs| pairs.0.get()),
+        ),
         ..RequestFacts::default()
     })
 }

@@ -21,7 +21,7 @@ use crate::text::{BorrowedText, visit_text};
 use crate::wire_object::wire_object;
 use crate::wire_rule::{FieldProblem, RuleResult, ensure, max_bytes, one_of};
 use crate::wire_value::{AnyValue, PlacedValue, read_items};
-use crate::{PassThrough as _, ProviderRequest, RequestTarget};
+use crate::{CallerLabels, PassThrough as _, ProviderRequest, RequestTarget};
 
 const ORIGIN: WireFormat = WireFormat::Chat;
 const PATH: &str = "/v1/embeddings";
@@ -165,6 +165,7 @@ impl EmbeddingFormat for ChatEmbeddings {
             input_bytes: inputs.map(bytes).sum::<usize>() as u64,
             model_ranges: model.iter().map(|model| json::range_of(text, model.raw)).collect(),
             needs,
+            labels: CallerLabels::read(view.user.as_deref(), None),
         })
     }
 

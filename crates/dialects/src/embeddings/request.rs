@@ -4,6 +4,7 @@ use bytes::Bytes;
 use canon::{ExtraFields, RequestNeeds};
 use std::ops::Range;
 
+use crate::CallerLabels;
 use crate::json::{self, BodyEdit, BodySegments};
 
 /// An embeddings request.
@@ -57,6 +58,8 @@ pub struct EmbeddingFacts {
     pub model_ranges: Vec<Range<usize>>,
     /// Lengths of vectors that it asks for.
     pub needs: RequestNeeds,
+    /// End user that it names.
+    pub labels: CallerLabels,
 }
 
 impl EmbeddingFacts {

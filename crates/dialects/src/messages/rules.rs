@@ -13,6 +13,7 @@ use super::names::ORIGIN;
 use super::own::{client_tools, gateway_blocks};
 use super::request::{MessagesRequestView, MessagesTool};
 use crate::call_ids::{AnsweredCall, UnansweredCalls};
+use crate::caller_labels::CallerLabels;
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
@@ -65,6 +66,7 @@ pub(super) fn check(
         .and_then(|()| check_tools(view));
     checked.map_err(FieldProblem::into_error)?;
     let hosted_tools = hosted_tools(view);
+    let user_id = view.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref());
     let mut facts = RequestFacts {
         model: view.model.as_ref().map(|model| (*model.value).to_owned()).unwrap_or_default(),
         stream: view.stream.unwrap_or(false),
@@ -82,12 +84,9 @@ pub(super) fn check(
         },
         only_text: turns.iter().all(|turn| matches!(turn.content, Some(TextOrList::Text(_)))),
         needs: needs(view, turns),
-        session: SessionSigns {
-            rest: Some(&view.rest),
-            user_id: view.metadata.as_ref().and_then(|metadata| metadata.user_id.as_deref()),
-            ..SessionSigns::default()
-        }
-        .session(),
+        session: SessionSigns { rest: Some(&view.rest), user_id, ..SessionSigns::default() }
+            .session(),
+        labels: CallerLabels::read(user_id, None),
         ..RequestFacts::default()
     };
     if turns.iter().flat_map(MessagesTurn::blocks).any(|b| gateway_blocks::loss(b).is_some()) {

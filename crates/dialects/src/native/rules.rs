@@ -13,6 +13,7 @@ use super::own::calls;
 use super::read_content::file_kind;
 use super::request::{NativeConfig, NativeRequestView, NativeTool};
 use super::signatures;
+use crate::caller_labels::CallerLabels;
 use crate::checks::{ensure_field, path_model};
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
@@ -25,6 +26,9 @@ use crate::session_sign::SessionSigns;
 use crate::wire_rule::{FieldProblem, RuleResult};
 use crate::wire_value::PlacedValue;
 use crate::{RequestFacts, RequestTarget};
+
+/// Pairs by which the caller groups calls, a field of Vertex AI.
+const LABELS_FIELD: &str = "labels";
 
 /// Checks a request and returns its facts.
 pub(super) fn check(
@@ -64,6 +68,7 @@ pub(super) fn check(
         losses,
         needs: needs(view),
         session: SessionSigns { rest: Some(&view.rest), ..SessionSigns::default() }.session(),
+        labels: CallerLabels::read(None, view.rest.get(LABELS_FIELD).map(|pairs| pairs.get())),
         ..RequestFacts::default()
     })
 }

@@ -17,6 +17,7 @@ use super::request::{LOGPROBS_INCLUDE, ResponsesRequestView, ResponsesTool, Resp
 use super::signatures;
 use crate::RequestFacts;
 use crate::call_ids::{AnsweredCall, UnansweredCalls};
+use crate::caller_labels::CallerLabels;
 use crate::carried_media::add_undescribed;
 use crate::client_tools::function_bytes;
 use crate::dialect::PatchPoints;
@@ -68,6 +69,10 @@ pub(super) fn check<'a>(
             }),
         }
         .session(),
+        labels: CallerLabels::read(
+            view.safety_identifier.as_deref().or(view.user.as_deref()),
+            view.metadata.map(|pairs| pairs.0.get()),
+        ),
         ..RequestFacts::default()
     })
 }

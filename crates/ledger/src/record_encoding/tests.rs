@@ -74,6 +74,11 @@ fn failed_attempt() -> impl Strategy<Value = FailedAttempt> {
         .prop_map(|(lane, outcome, status, ms)| FailedAttempt { lane, outcome, status, ms })
 }
 
+fn tags() -> BoxedStrategy<CallTags> {
+    let pairs = prop::collection::vec((text(), text()), 0..3);
+    pairs.prop_map(|pairs| pairs.into_iter().collect()).boxed()
+}
+
 fn texts() -> BoxedStrategy<Vec<String>> {
     prop::collection::vec(text(), 8).boxed()
 }
@@ -85,13 +90,14 @@ prop_compose! {
         told in proptest::option::of(usage().prop_map(Box::new)),
         failed in prop::collection::vec(failed_attempt(), 0..3),
         reasons in prop::sample::subsequence(ChargeReason::ALL.to_vec(), 0..4),
-        session in "\\PC{0,3}",
+        (session, end_user) in ("\\PC{0,3}", "\\PC{0,3}"),
+        tags in tags(),
         error in proptest::option::of((text(), text(), text())),
     ) -> LedgerEntry {
-        let session = session.into();
+        let (session, end_user) = (session.into(), end_user.into());
         let error = error
             .map(|(code, field, message)| Box::new(CallError { code, field, message }));
-        LedgerEntry { knowledge, told, failed, reasons, session, error, ..LedgerEntry::default() }
+        LedgerEntry { knowledge, told, failed, reasons, session, end_user, tags, error, ..LedgerEntry::default() }
     }
 }
 
@@ -135,8 +141,10 @@ prop_compose! {
 
 fn entry() -> BoxedStrategy<LedgerEntry> {
     let with_rare = (plain_entry().boxed(), rare_entry().boxed()).prop_map(|(plain, rare)| {
-        let LedgerEntry { knowledge, told, failed, reasons, session, error, .. } = rare;
-        LedgerEntry { knowledge, told, failed, reasons, session, error, ..plain }
+        let LedgerEntry {
+            knowledge, told, failed, reasons, session, end_user, tags, error, ..
+        } = rare;
+        LedgerEntry { knowledge, told, failed, reasons, session, end_user, tags, error, ..plain }
     });
     prop_oneof![plain_entry().boxed(), with_rare.boxed()].boxed()
 }
@@ -147,7 +155,8 @@ prop_compose! {
         (at, amount, start_cost, cost_per_second) in any::<(i64, i64, i64, i64)>(),
         lease in proptest::option::of(any::<i64>()),
         stream: bool,
-        session in "\\PC{0,3}",
+        (session, end_user) in ("\\PC{0,3}", "\\PC{0,3}"),
+        tags in tags(),
     ) -> HoldRecord {
         let text = |place: usize| texts.get(place).cloned().unwrap_or_default();
         HoldRecord {
@@ -165,6 +174,8 @@ prop_compose! {
             lease,
             stream,
             session: session.into(),
+            end_user: end_user.into(),
+            tags,
         }
     }
 }
@@ -255,6 +266,8 @@ fn records_from_before_sessions_are_read() {
         start_cost: Money::from_nanos(3),
         cost_per_second: Money::from_nanos(4),
         session: SharedText::default(),
+        end_user: SharedText::default(),
+        tags: CallTags::default(),
     };
     let entry =
         LedgerEntry { key_id: "k".into(), request_id: "req_1".into(), ..LedgerEntry::default() };

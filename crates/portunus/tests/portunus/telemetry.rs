@@ -33,7 +33,8 @@ async fn a_call_is_a_span_of_the_callers_trace_and_counts() {
     let gateway = TestGateway::with_config(&config).await;
     let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "a secret" }] });
     let ask = gateway.post("/v1/chat/completions", &body);
-    let ask = ask.header("session-id", "run/7");
+    let ask = ask.header("session-id", "run/7").header("x-portunus-tags", "team=blue, beta");
+    let ask = ask.header("x-portunus-end-user", "somebody");
     let got = ask.header("traceparent", PARENT).header("tracestate", "a=b").send().await;
     assert_eq!(got.status, 200);
 
@@ -59,6 +60,8 @@ async fn a_call_is_a_span_of_the_callers_trace_and_counts() {
     assert_eq!(attribute(attributes, "gen_ai.usage.input_tokens")["intValue"], "9");
     assert_eq!(attribute(attributes, "gen_ai.provider.name")["stringValue"], "p");
     assert_eq!(attribute(attributes, "gen_ai.conversation.id")["stringValue"], "run/7");
+    assert_eq!(attribute(attributes, "enduser.id")["stringValue"], "somebody");
+    assert_eq!(attribute(attributes, "portunus.tags")["stringValue"], "beta, team=blue");
     assert_eq!(
         attribute(attributes, "portunus.request_id")["stringValue"],
         got.header("x-request-id")

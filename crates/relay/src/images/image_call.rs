@@ -11,7 +11,7 @@ use dialects::images::{
     AsyncDelivery, GATEWAY_FIELDS, ImageProtocol, ImageProviderRequest, ImageReplyDefaults,
     ImageRequestForm, ParsedImageRequest,
 };
-use dialects::{ReplyMeter, RequestFacts};
+use dialects::{CallerLabels, ReplyMeter, RequestFacts};
 use std::sync::Arc;
 use upstream::{FetchAllowance, FetchError};
 
@@ -112,6 +112,8 @@ impl ImageCall {
     /// Fetched inputs must pass the same checks as sent ones, and a call that fails them must leave
     /// no reservation.
     pub(super) async fn admit(mut self, call: &Call) -> Result<(Self, BoxedAccount), ApiError> {
+        let ImageRequest { user, safety_identifier, .. } = self.request();
+        let end_user = safety_identifier.clone().or_else(|| user.clone());
         let facts = RequestFacts {
             model: self.model().to_owned(),
             stream: self.request().stream,
@@ -119,6 +121,7 @@ impl ImageCall {
                 &self.route.model.capabilities.images.clone().unwrap_or_default(),
             )),
             candidates: 1,
+            labels: CallerLabels::read(end_user.as_deref(), None),
             ..RequestFacts::default()
         };
         admit::check_token_rate(call, &facts).await?;

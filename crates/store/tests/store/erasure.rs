@@ -116,7 +116,9 @@ async fn furnish(store: &Store, word: &str) -> (Account, KeyRecord) {
     line("someone", "team", &format!("invited {word}@example.com")).await;
     let calls: Vec<LedgerEntry> = (0..20)
         .map(|number| LedgerEntry {
-            session: format!("session of {word}").into(),
+            session: if number < 10 { format!("session of {word}") } else { String::new() }.into(),
+            end_user: format!("customer of {word}").into(),
+            tags: [("of", word)].into_iter().collect(),
             ..entry(&id(), &key, 5, number * 1_000)
         })
         .collect();
@@ -185,7 +187,9 @@ async fn an_erased_account_leaves_its_sums_and_nothing_else(database: Arc<TestDa
     let calls = store.export(None, 100).await.unwrap();
     assert_eq!(calls.len(), 40);
     for call in &calls {
-        assert_eq!(call.session.is_empty(), *call.account_id == *gone.id);
+        let is_gone = *call.account_id == *gone.id;
+        assert_eq!((call.end_user.is_empty(), call.tags.is_empty()), (is_gone, is_gone));
+        assert!(call.session.is_empty() || !is_gone);
     }
     for line in store.audits(100).await.unwrap() {
         let text = format!("{line:?}");
@@ -281,11 +285,11 @@ async fn an_erasure_that_was_interrupted_is_listed_and_may_be_repeated(
     assert_eq!((counts["stored_answers"], counts["calls"]), (1, 20));
     assert!(store.erasures(Micros::MAX).await.unwrap().is_empty());
     assert_eq!(store.erasures(NOW).await.unwrap().len(), 1, "for calls that still ran");
-    let late = LedgerEntry { session: "late".into(), ..entry(&id(), &key, 5, 5) };
+    let late = LedgerEntry { end_user: "late".into(), ..entry(&id(), &key, 5, 5) };
     store.post(std::slice::from_ref(&late)).await.unwrap();
     assert_eq!(store.erase_rest(&gone.id, NOW).await.unwrap()["calls"], 1);
     is_proved(&store).await;
-    assert!(store.entry(&late.request_id).await.unwrap().unwrap().session.is_empty());
+    assert!(store.entry(&late.request_id).await.unwrap().unwrap().end_user.is_empty());
     store.close().await;
 }
 

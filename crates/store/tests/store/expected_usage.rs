@@ -37,6 +37,11 @@ pub(crate) fn full_call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry 
         ended: if n.is_multiple_of(3) { call.started + 7 * HOUR } else { call.ended },
         dialect: if n.is_multiple_of(2) { "chat" } else { "native" }.into(),
         session: if n.is_multiple_of(4) { "run" } else { "" }.into(),
+        end_user: if n.is_multiple_of(3) { "ann" } else { "" }.into(),
+        tags: [("team", format!("t{}", n % 3)), ("beta", String::new())]
+            .into_iter()
+            .take(n % 3)
+            .collect(),
         error: (call.status != 200).then(|| Box::new(CallError::new(code, "", "no lane answered"))),
         ..call
     }
@@ -45,7 +50,7 @@ pub(crate) fn full_call(run: &str, n: usize, keys: &[KeyRecord]) -> LedgerEntry 
 /// Returns true if a call meets the conditions.
 pub(crate) fn fits(filter: &CallFilter, call: &LedgerEntry) -> bool {
     let CallFilter { key_id, account_id, model, lane, status, .. } = filter;
-    let CallFilter { format, session, error, min_cost, min_took, .. } = filter;
+    let CallFilter { format, session, end_user, tag, error, min_cost, min_took, .. } = filter;
     let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|one| one == text);
     let code = call.error.as_ref().map_or("", |error| &error.code);
     let took = call.ended - call.started;
@@ -63,6 +68,11 @@ pub(crate) fn fits(filter: &CallFilter, call: &LedgerEntry) -> bool {
         })
         && is(format, &call.dialect)
         && is(session, &call.session)
+        && is(end_user, &call.end_user)
+        && tag.as_ref().is_none_or(|tag| match tag.split_once('=') {
+            Some((name, value)) => call.tags.value(name) == Some(value),
+            None => call.tags.value(tag).is_some(),
+        })
         && is(error, code)
         && min_cost.is_none_or(|least| call.cost >= least)
         && min_took.is_none_or(|least| took >= least)
@@ -80,6 +90,8 @@ pub(crate) fn group_of(call: &LedgerEntry, by: Option<GroupBy>) -> String {
         Some(GroupBy::Error) => call.error.as_ref().map_or("", |error| &error.code).to_owned(),
         Some(GroupBy::Format) => call.dialect.to_string(),
         Some(GroupBy::Session) => call.session.to_string(),
+        Some(GroupBy::EndUser) => call.end_user.to_string(),
+        Some(GroupBy::Tag) => call.tags.value("team").unwrap_or_default().to_owned(),
     }
 }
 

@@ -69,6 +69,7 @@ async fn any_entry_is_stored_completely(database: Arc<TestDatabase>) {
             price_version: clean(&posted.price_version).into(),
             service: clean(&posted.service).into(),
             session: clean(&posted.session).into(),
+            end_user: clean(&posted.end_user).into(),
             error,
             ..posted
         };

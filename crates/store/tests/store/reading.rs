@@ -108,6 +108,7 @@ async fn any_filter_pages_over_matching_rows_once(database: Arc<TestDatabase>) {
                 error: error.map(str::to_owned),
                 min_cost: min_cost.map(Money::from_nanos),
                 min_took: min_took.map(Micros::new),
+                ..CallFilter::default()
             };
             let mut filter = EntryFilter {
                 began: began.clone(),

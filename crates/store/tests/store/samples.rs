@@ -165,6 +165,7 @@ prop_compose! {
         told in prop::option::of(count()), reasons in prop::sample::subsequence(ChargeReason::ALL.to_vec(), 0..4),
         knowledge in prop::sample::select(SettlementKnowledge::ALL.to_vec()),
         error in prop::option::of((text(), text(), text())).boxed(),
+        labels in (text(), prop::collection::vec((text(), text()), 0..3)).boxed(),
     ) -> LedgerEntry {
         LedgerEntry {
             request_id: id().into(), key_id: ids.0.into(), account_id: ids.1.into(),
@@ -173,7 +174,7 @@ prop_compose! {
             usage, estimated, cost: Money::from_nanos(cost), absorbed: Money::from_nanos(borne),
             price_version: words.3.into(), losses, failed, held: held.map(Money::from_nanos), service: service.into(), charges, ended_by,
             told: told.map(|output| Box::new(Usage { output, ..Usage::default() })), reasons, knowledge,
-            session: words.4.into(),
+            session: words.4.into(), end_user: labels.0.into(), tags: labels.1.into_iter().collect(),
             error: error.map(|(code, field, message)| Box::new(CallError { code, field, message })),
         }
     }

@@ -45,7 +45,8 @@ async fn look(
 ) -> UsageReport {
     let (steps, filter) = (step.begins(&range), filter.clone());
     let rank = GroupOrder::Cost;
-    let request = UsageRequest { range, steps, by, rank, filter, listed: 2, with_series: 1 };
+    let tag = Some("team".to_owned());
+    let request = UsageRequest { range, steps, by, tag, rank, filter, listed: 2, with_series: 1 };
     store.usage_view(&request).await.unwrap()
 }
 
@@ -100,6 +101,8 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
         prop::option::of(0..200_i64),
         prop::option::of(prop::sample::select(vec![0, 700_000, 3_600_000_000_i64])),
         prop::option::of(prop::sample::select(vec!["done", "failed"])),
+        prop::option::of(prop::sample::select(vec!["ann", "bob"])),
+        prop::option::of(prop::sample::select(vec!["team", "team=t1", "beta", "beta=1"])),
     );
     let range = (0..80_i64, 1..80_i64);
     let store = &store;
@@ -115,7 +118,7 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
         }
         let calls: Vec<LedgerEntry> = posted.iter().map(|n| full_call(&run, *n, &keys)).collect();
         let (of_account, of_key, model, lane, status) = filter;
-        let (format, session, error, min_cost, min_took, end) = later;
+        let (format, session, error, min_cost, min_took, end, end_user, tag) = later;
         // Other runs share the tables, so queries are restricted to keys of this one.
         for which in 0..keys.len() {
             let key = &keys[of_key.unwrap_or(which)];
@@ -146,6 +149,8 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
             let narrow = CallFilter {
                 format: format.map(str::to_owned),
                 session: session.map(str::to_owned),
+                end_user: end_user.map(str::to_owned),
+                tag: tag.map(str::to_owned),
                 error: error.map(str::to_owned),
                 min_cost: min_cost.map(Money::from_nanos),
                 min_took: min_took.map(Micros::new),
@@ -330,6 +335,7 @@ async fn groups_are_ranked(database: Arc<TestDatabase>) {
                 range: range.clone(),
                 steps: UsageStep::Hour.begins(&range),
                 by,
+                tag: None,
                 rank,
                 filter: all.clone(),
                 listed: 2,

@@ -96,7 +96,7 @@ impl CallExport {
 
 const CSV_HEADER: &str = "request_id,ended,key,key_id,model,lane,format,status,outcome,streamed,\
     input_tokens,cached_tokens,output_tokens,thinking_tokens,estimated,cost_usd,first_byte_ms,took_ms,\
-    error_code,error_message,began,session,account_id\r\n";
+    error_code,error_message,began,session,account_id,end_user,tags\r\n";
 
 fn csv_row(call: &LedgerEntry, names: &GroupNames) -> String {
     let error = call.error.as_deref();
@@ -124,6 +124,8 @@ fn csv_row(call: &LedgerEntry, names: &GroupNames) -> String {
         display::timestamp(call.started),
         call.session.to_string(),
         call.account_id.to_string(),
+        call.end_user.to_string(),
+        call.tags.to_string(),
     ];
     csv_line(fields)
 }

@@ -65,7 +65,7 @@ pub(super) fn group_table(
     names: &GroupNames,
 ) -> Markup {
     let UsageReport { all, top, refused_by, .. } = report;
-    let field = view.group_by.word();
+    let field = view.group_title();
     let share = |totals: &ReportTotals| {
         let (part, whole) = (view.metric.value_of(totals), view.metric.value_of(all).max(1));
         i128::from(part.max(0)) * 1_000 / i128::from(whole)

@@ -7,16 +7,16 @@ use store::{GroupBy, Store, StoreError, SumGroup, UsageFilter, UsageStep};
 
 use super::metric::UsageMetric;
 use super::names::GroupNames;
-use super::selection::{ActivitySelection, PAGE_PATH};
+use super::selection::{ActivitySelection, PAGE_PATH, group_label};
 use crate::session::SignedInUser;
 use crate::time_range::{RECENT_TIMES, TimeRange};
 use crate::urls::TEAM_PARAMETER;
 
 const MAX_OPTIONS: usize = 100;
 /// Fields of the form. Everything else of the selection is kept.
-const FIELDS: [&str; 13] = [
+const FIELDS: [&str; 15] = [
     "range", "from", "to", "model", "key", "account", "lane", "status", "error", "format",
-    "session", "cost", "took",
+    "session", "end_user", "tag", "cost", "took",
 ];
 /// Ends that can be chosen: parameter value, label.
 const STATUSES: [(&str, &str); 4] = [
@@ -132,7 +132,7 @@ pub(super) fn choice_bar(view: &ActivitySelection, user: &SignedInUser) -> Marku
             }
             nav aria-label="Group by" {
                 @for by in groups {
-                    a href=(view.with_parameter("by", by.word())) aria-current=[chosen(by == view.group_by)] { "by " (by.word()) }
+                    a href=(view.with_parameter("by", by.word())) aria-current=[chosen(by == view.group_by)] { "by " (group_label(by)) }
                 }
             }
         }
@@ -147,7 +147,7 @@ pub(super) fn filter_form(
 ) -> Markup {
     let formats: FieldOptions =
         FORMATS.map(|format| (format.to_owned(), format.to_owned())).into_iter().collect();
-    let is_open = ["error", "format", "session", "cost", "took"]
+    let is_open = ["error", "format", "session", "end_user", "tag", "cost", "took"]
         .into_iter()
         .any(|name| !view.condition(name).is_empty());
     html! {
@@ -170,6 +170,8 @@ pub(super) fn filter_form(
                     (text_field(view, "error", "Error code", "any"))
                     (choice_field(view, "format", "Format", &formats))
                     (text_field(view, "session", "Session", "any"))
+                    (text_field(view, "end_user", "End user", "any"))
+                    (text_field(view, "tag", "Tag", "team=blue"))
                     (text_field(view, "cost", "Cost at least ($)", "0.25"))
                     (text_field(view, "took", "Took at least (s)", "2.5"))
                     div.field.grow {

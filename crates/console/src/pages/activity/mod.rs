@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::response::Response;
 use http::Uri;
 use maud::{Markup, html};
-use store::{EntryPage, ReportTotals, UsageReport, UsageRequest};
+use store::{EntryPage, GroupBy, ReportTotals, UsageReport, UsageRequest};
 
 use self::filters::FilterOptions;
 use self::names::GroupNames;
@@ -36,6 +36,7 @@ const CALLS_PER_PAGE: u32 = 50;
 /// Size of the stored calls that one page searches for matching ones.
 const MAX_SEARCHED_BYTES: usize = 16 << 20;
 const MAX_ID_BYTES: usize = 256;
+const MAX_TAG_CHOICES: usize = 12;
 
 /// `GET /console/activity`
 pub(crate) async fn show(
@@ -87,6 +88,7 @@ async fn sums(
         range: view.range(),
         steps: view.time.steps(view.now),
         by: view.group_by,
+        tag: view.tag.clone(),
         rank: view.metric.group_order(),
         filter: view.filter.clone(),
         listed: figures::MAX_LISTED_GROUPS,
@@ -96,6 +98,7 @@ async fn sums(
     let groups: Vec<String> = report.top.iter().map(|(group, _)| group.clone()).collect();
     names.add(&state.store, view.group_by, &groups).await?;
     let before = totals_before(state, view, request, &report).await?;
+    let view = &view.by_tag(report.tag.as_ref());
     let has_any = report.all.calls > 0 || report.refused > 0;
     Ok(html! {
         (figures::figures(view, &report, before.as_ref()))
@@ -111,11 +114,35 @@ async fn sums(
                 (charts::chart(view, &report, names))
             }
             section {
-                h2 { "By " (view.group_by.word()) }
+                h2 { "By " (view.group_title()) }
+                @if view.group_by == GroupBy::Tag { (tag_choices(view, &report)) }
                 (figures::group_table(view, &report, names))
             }
         }
     })
+}
+
+/// The tags whose values can be the groups, the most frequent ones first.
+fn tag_choices(view: &ActivitySelection, report: &UsageReport) -> Markup {
+    let mut names: Vec<(&String, &i64)> = report.tag_names.iter().collect();
+    names.sort_by_key(|(name, calls)| (std::cmp::Reverse(**calls), *name));
+    html! {
+        @if names.is_empty() {
+            p.muted {
+                "No call of this selection has a tag. Programs send tags in the header "
+                code { "x-portunus-tags: team=blue" } " or in the field " code { "metadata" } "."
+            }
+        } @else {
+            nav.choices aria-label="Tag" {
+                @for (name, _) in names.into_iter().take(MAX_TAG_CHOICES) {
+                    @let is_chosen = view.tag.as_ref() == Some(name);
+                    a href=(view.with_parameter("tag_name", name)) aria-current=[is_chosen.then_some("true")] {
+                        bdi { (name) }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Sums of the time before, if they are cheap to read.

@@ -34,7 +34,9 @@ impl GroupNames {
                 | GroupBy::Status
                 | GroupBy::Error
                 | GroupBy::Format
-                | GroupBy::Session => {}
+                | GroupBy::Session
+                | GroupBy::EndUser
+                | GroupBy::Tag => {}
             }
         }
         Ok(())
@@ -66,7 +68,9 @@ impl GroupNames {
             | GroupBy::Status
             | GroupBy::Error
             | GroupBy::Format
-            | GroupBy::Session => None,
+            | GroupBy::Session
+            | GroupBy::EndUser
+            | GroupBy::Tag => None,
         };
         match found {
             Some(name) => name.clone(),

@@ -20,9 +20,12 @@ const MAX_PARAMETER_BYTES: usize = 256;
 /// Parameters of the chart.
 const METRIC: &str = "what";
 const GROUP: &str = "by";
+const TAG_NAME: &str = "tag_name";
 /// Parameters of conditions, in the order of an address.
-const CONDITIONS: [&str; 10] =
-    ["account", "key", "model", "lane", "status", "error", "format", "session", "cost", "took"];
+const CONDITIONS: [&str; 12] = [
+    "account", "key", "model", "lane", "status", "error", "format", "session", "end_user", "tag",
+    "cost", "took",
+];
 /// Begin of a page of the table.
 const BEFORE: &str = "before";
 
@@ -31,6 +34,8 @@ const BEFORE: &str = "before";
 pub(super) struct ActivitySelection {
     pub(super) metric: UsageMetric,
     pub(super) group_by: GroupBy,
+    /// Name of the tag whose values are the groups.
+    pub(super) tag: Option<String>,
     pub(super) time: TimeRange,
     pub(super) now: Micros,
     pub(super) filter: CallFilter,
@@ -54,7 +59,8 @@ impl ActivitySelection {
             query.get_trimmed(name, MAX_PARAMETER_BYTES)?.clone_into(condition);
         }
         let own = |text: &String| (!text.is_empty()).then(|| text.clone());
-        let [account, key, model, lane, status, error, format, session, cost, took] = &conditions;
+        let [account, key, model, lane, status, error, format, session, end_user, tag, cost, took] =
+            &conditions;
         let status = own(status).map(|word| {
             StatusFilter::by_word(&word).ok_or(PageError::BadRequest(
                 "The status is not known. Write done, failed, a number, or 4xx or 5xx.",
@@ -78,6 +84,8 @@ impl ActivitySelection {
             status: status.transpose()?,
             format: own(format),
             session: own(session),
+            end_user: own(end_user),
+            tag: own(tag),
             error: own(error),
             min_cost: min_cost.transpose()?,
             min_took: min_took.transpose()?,
@@ -85,9 +93,12 @@ impl ActivitySelection {
         let before = query.get_trimmed(BEFORE, MAX_PARAMETER_BYTES)?.split_once('~');
         let before =
             before.and_then(|(ended, id)| Some((Micros::new(ended.parse().ok()?), id.to_owned())));
+        let group_by = GroupBy::by_word(query.get(GROUP)).unwrap_or(GroupBy::Model);
+        let tag = query.get_trimmed(TAG_NAME, MAX_PARAMETER_BYTES)?.to_owned();
         Ok(Self {
             metric: UsageMetric::by_word(query.get(METRIC)).unwrap_or(UsageMetric::Spend),
-            group_by: GroupBy::by_word(query.get(GROUP)).unwrap_or(GroupBy::Model),
+            group_by,
+            tag: (group_by == GroupBy::Tag && !tag.is_empty()).then_some(tag),
             time: TimeRange::read(query)?.unwrap_or(TimeRange::DEFAULT),
             now,
             filter,
@@ -134,6 +145,7 @@ impl ActivitySelection {
             (TEAM_PARAMETER, self.team.clone().unwrap_or_default()),
             (METRIC, self.metric.as_str().to_owned()),
             (GROUP, self.group_by.word().to_owned()),
+            (TAG_NAME, self.tag.clone().unwrap_or_default()),
             ("range", range),
             ("from", from),
             ("to", to),
@@ -172,12 +184,15 @@ impl ActivitySelection {
 
     /// Address of the calls of a group of this selection; `None` for a group without a name.
     pub(super) fn with_group(&self, group: &str) -> Option<String> {
-        let name = match self.group_by {
+        if group.is_empty() {
+            return None;
+        }
+        Some(match (self.group_by, &self.tag) {
             // A lane without a slash is a provider.
-            GroupBy::Provider => "lane",
-            by => by.word(),
-        };
-        (!group.is_empty()).then(|| self.with_parameter(name, group))
+            (GroupBy::Provider, _) => self.with_parameter("lane", group),
+            (GroupBy::Tag, Some(tag)) => self.with_parameter("tag", &format!("{tag}={group}")),
+            (by, _) => self.with_parameter(by.word(), group),
+        })
     }
 
     /// Address of all calls of this time.
@@ -196,10 +211,28 @@ impl ActivitySelection {
         self.address(FILE_PATH, &[])
     }
 
+    /// The same selection with groups by the values of this tag.
+    pub(super) fn by_tag(&self, tag: Option<&String>) -> Self {
+        Self { tag: tag.cloned(), ..self.clone() }
+    }
+
+    /// What the groups are, for headings.
+    pub(super) fn group_title(&self) -> String {
+        match (self.group_by, &self.tag) {
+            (GroupBy::Tag, Some(tag)) => format!("tag {tag}"),
+            (by, _) => group_label(by),
+        }
+    }
+
     /// Fields for the time.
     pub(super) fn time_fields(&self) -> Markup {
         range_fields(self.time, self.now)
     }
+}
+
+/// Returns the name of a dimension for people.
+pub(super) fn group_label(by: GroupBy) -> String {
+    by.word().replace('_', " ")
 }
 
 /// Reads seconds with up to six decimals.

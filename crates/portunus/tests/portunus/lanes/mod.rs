@@ -3,6 +3,7 @@
 mod disconnects;
 mod failover;
 mod in_flight;
+mod labels;
 mod reload;
 mod routing;
 mod sessions;
