@@ -266,6 +266,8 @@ mod tests {
             start_cost: Money::from_nanos(70_000),
             cost_per_second: Money::from_nanos(-1),
             session: "s-1".into(),
+            end_user: "somebody".into(),
+            tags: [("team", "blue")].into_iter().collect(),
         }
     }
 

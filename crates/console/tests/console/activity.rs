@@ -262,6 +262,11 @@ async fn every_part_of_the_page_has_the_same_calls() {
             (call.lane, call.session) =
                 (["a/x", "a/y", "b/x"][n % 3].into(), ["", "run"][n % 5 / 4].into());
             call.dialect = ["chat", "native"][n / 3 % 2].into();
+            call.end_user = ["", "ann"][n % 7 / 5].into();
+            call.tags = [("team", ["blue", "red"][n % 2]), ("a, \"b\"", "")]
+                .into_iter()
+                .take(n % 3)
+                .collect();
             // Over two months, and beyond the ends of hours and days.
             call.started = START - Micros::from_secs(n as i64 * 571 * 60);
             call.ended = call.started + SECOND * [1, 3, 40_000][n % 3];
@@ -289,6 +294,7 @@ async fn every_part_of_the_page_has_the_same_calls() {
         })),
         option(vec![
             "model", "key", "account", "provider", "lane", "status", "error", "format", "session",
+            "end_user", "tag",
         ]),
         prop::collection::vec(
             option(vec![
@@ -303,6 +309,9 @@ async fn every_part_of_the_page_has_the_same_calls() {
                 "error=timeout",
                 "format=native",
                 "session=run",
+                "end_user=ann",
+                "tag=team",
+                "tag=team%3Dblue",
                 "cost=0.05",
                 "took=2",
                 "took=3600",
@@ -389,4 +398,49 @@ async fn the_chart_leads_to_days_and_groups() {
         assert_eq!(got.status, StatusCode::BAD_REQUEST, "{query}");
         got.assert_contains(told);
     }
+}
+
+#[tokio::test]
+async fn end_users_and_tags_are_found_and_grouped() {
+    let gateway = ConsoleGateway::new().await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
+    let key = gateway.key_of(&anna, "abc", "website").await;
+    let cookie = gateway.sign_in("anna").await;
+    let page = gateway.get("/console/activity?by=tag").cookie(&cookie).send().await;
+    assert_eq!(page.status, StatusCode::OK);
+    let call = |id: &str, user: &str, tags: &[(&str, &str)]| LedgerEntry {
+        end_user: user.into(),
+        tags: tags.iter().copied().collect(),
+        ..entry(&key, id, "m1", 5)
+    };
+    let calls = [
+        call("r1", "ann", &[("team", "blue"), (ODD, ODD)]),
+        call("r2", "ann", &[("team", "red")]),
+        call("r3", ODD, &[]),
+    ];
+    gateway.store.post(&calls).await.unwrap();
+    let page = gateway.get("/console/activity?by=tag").cookie(&cookie).send().await;
+    page.assert_contains("By tag team");
+    page.assert_contains("by=tag&amp;tag_name=team&amp;range=30d&amp;tag=team%3Dblue\"");
+    page.assert_lacks("<script>alert");
+    let odd = format!("/console/activity?by=tag&tag_name={}", escape(ODD));
+    let page = gateway.get(&odd).cookie(&cookie).send().await;
+    page.assert_contains("tag_name=team\"><bdi>team</bdi>");
+    page.assert_lacks("<script>alert");
+    let page = gateway.get("/console/activity?by=end_user").cookie(&cookie).send().await;
+    page.assert_contains("By end user");
+    page.assert_contains("end_user=ann\"><bdi>ann</bdi>");
+    page.assert_lacks("<script>alert");
+    let none = gateway.get("/console/activity?by=tag&model=m1&end_user=nobody").cookie(&cookie);
+    none.send().await.assert_contains("No matching calls");
+    let untagged = format!("/console/activity?by=tag&end_user={}", escape(ODD));
+    let untagged = gateway.get(&untagged).cookie(&cookie).send().await;
+    untagged.assert_contains("No call of this selection has a tag");
+    let receipt = gateway.get("/console/calls/r1").cookie(&cookie).send().await;
+    receipt.assert_contains("/console/activity?tag=team%3Dblue\"><bdi>team=blue</bdi>");
+    receipt.assert_contains("/console/activity?end_user=ann\"><bdi>ann</bdi>");
+    receipt.assert_lacks("<script>alert");
+    let file = gateway.get("/console/activity.csv?tag=team").cookie(&cookie).send().await;
+    file.assert_contains(",ann,team=red\r\n");
+    assert_eq!(file.body.matches("\r\n").count(), 3);
 }
