@@ -113,7 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever a caller sends is read back as it was kept, from its text, JSON and MessagePack.
+        /// Tags are read back as they were kept, from their text, JSON and MessagePack.
         #[test]
         fn tags_are_read_as_they_are_written(pairs in prop::collection::vec((".{0,4}", ".{0,4}"), 0..5)) {
             let tags: CallTags = pairs.iter().map(|(name, value)| (name, value)).collect();

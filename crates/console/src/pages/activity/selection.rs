@@ -216,7 +216,7 @@ impl ActivitySelection {
         Self { tag: tag.cloned(), ..self.clone() }
     }
 
-    /// What the groups are, for headings.
+    /// Name of the dimension of the groups, for headings.
     pub(super) fn group_title(&self) -> String {
         match (self.group_by, &self.tag) {
             (GroupBy::Tag, Some(tag)) => format!("tag {tag}"),
