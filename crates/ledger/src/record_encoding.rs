@@ -5,7 +5,7 @@
 //! before the texts. Words stand for the values of enums, so that a record can be read whatever order the program
 //! gives them later. A layout never changes: another one has another number.
 //!
-//! The other records are rare. They are MessagePack with the names of their fields
+//! The other records are rare, among them holds with an end user or tags. They are MessagePack with the names of their fields
 //! (<https://github.com/msgpack/msgpack/blob/master/spec.md>), as all records of earlier versions are.
 
 use canon::{Charge, Micros, Money, Price, PriceDimension, SharedText, ToolUses, Usage};
@@ -26,9 +26,7 @@ pub(crate) const COMPACT_MARK: u8 = 0xc1;
 pub(crate) const HOLD_LAYOUT: u8 = 1;
 pub(crate) const SETTLEMENT_LAYOUT: u8 = 2;
 /// A hold with the session behind it.
-const SESSION_HOLD_LAYOUT: u8 = 3;
-/// A hold with the session, the end user and the tags behind it.
-const LABELLED_HOLD_LAYOUT: u8 = 4;
+pub(crate) const SESSION_HOLD_LAYOUT: u8 = 3;
 
 const STREAM: u16 = 1;
 const ESTIMATED: u16 = 1 << 1;
@@ -66,6 +64,10 @@ struct RareFields<'a> {
 /// Appends a record.
 pub(crate) fn encode(record: &Written<'_>, out: &mut Vec<u8>) {
     let rare = match record {
+        // Earlier versions read the names of fields and pass over those that they do not know.
+        Written::Held(held) if !held.end_user.is_empty() || !held.tags.is_empty() => {
+            JournalRecord::Held((*held).clone())
+        }
         Written::Held(held) => return push_hold(out, held),
         Written::Settled { entry, held } => return push_settlement(out, entry, *held),
         Written::Reached(reached) => JournalRecord::Reached((*reached).clone()),
@@ -92,15 +94,10 @@ fn push_hold(out: &mut Vec<u8>, held: &HoldRecord) {
         start_cost,
         cost_per_second,
         session,
-        end_user,
-        tags,
+        end_user: _,
+        tags: _,
     } = held;
-    let has_labels = !end_user.is_empty() || !tags.is_empty();
-    let layout = match (has_labels, session.is_empty()) {
-        (true, _) => LABELLED_HOLD_LAYOUT,
-        (false, false) => SESSION_HOLD_LAYOUT,
-        (false, true) => HOLD_LAYOUT,
-    };
+    let layout = if session.is_empty() { HOLD_LAYOUT } else { SESSION_HOLD_LAYOUT };
     let flags = flag(STREAM, *stream) | flag(LEASE, lease.is_some());
     let [low, high] = flags.to_le_bytes();
     out.extend_from_slice(&[COMPACT_MARK, layout, low, high]);
@@ -115,9 +112,7 @@ fn push_hold(out: &mut Vec<u8>, held: &HoldRecord) {
         ],
     );
     push_texts(out, [request_id, key_id, account_id, dialect, model, price_version, lane]);
-    if has_labels {
-        push_texts(out, [session, end_user, tags.as_text()]);
-    } else if !session.is_empty() {
+    if !session.is_empty() {
         push_texts(out, [session]);
     }
 }
@@ -331,13 +326,6 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<JournalRecord> {
             let held = reader.hold(flags)?;
             let [session] = reader.texts()?;
             let held = HoldRecord { session: session.into(), ..held };
-            reader.0.is_empty().then_some(JournalRecord::Held(held))
-        }
-        LABELLED_HOLD_LAYOUT => {
-            let held = reader.hold(flags)?;
-            let [session, end_user, tags] = reader.texts()?;
-            let (session, end_user) = (session.into(), end_user.into());
-            let held = HoldRecord { session, end_user, tags: CallTags::from_text(tags), ..held };
             reader.0.is_empty().then_some(JournalRecord::Held(held))
         }
         SETTLEMENT_LAYOUT => reader.settlement(flags).map(JournalRecord::Settled),

@@ -6,7 +6,9 @@
 
 use crate::JournalRecord;
 use crate::journal::FRAME_HEADER_BYTES;
-use crate::record_encoding::{COMPACT_MARK, HOLD_LAYOUT, SETTLEMENT_LAYOUT, decode};
+use crate::record_encoding::{
+    COMPACT_MARK, HOLD_LAYOUT, SESSION_HOLD_LAYOUT, SETTLEMENT_LAYOUT, decode,
+};
 
 /// Largest record that is looked for behind damage.
 const MAX_SOUGHT_BYTES: usize = 1 << 20;
@@ -119,7 +121,7 @@ fn may_begin_at(bytes: &[u8], at: usize) -> bool {
     let payload = bytes.get(at.saturating_add(FRAME_HEADER_BYTES)..).unwrap_or_default();
     matches!(
         payload,
-        [COMPACT_MARK, HOLD_LAYOUT | SETTLEMENT_LAYOUT, ..]
+        [COMPACT_MARK, HOLD_LAYOUT | SESSION_HOLD_LAYOUT | SETTLEMENT_LAYOUT, ..]
             | [0x81, 0xa1..=0xbf, ..]
             | [b'{', b'"', ..]
     ) && header_at(bytes, at).is_some_and(|(length, _)| length <= MAX_SOUGHT_BYTES)
@@ -178,6 +180,9 @@ mod tests {
             stream: false,
             price_version: "v".into(),
             lease: Some(9),
+            // Each form of a hold.
+            session: if id % 3 == 1 { "s" } else { "" }.into(),
+            end_user: if id % 3 == 2 { "somebody" } else { "" }.into(),
             ..HoldRecord::default()
         }
     }
