@@ -34,6 +34,31 @@ const unfold = () => {
 addEventListener("hashchange", unfold);
 unfold();
 
+// A shared conversation waits in the tab until its reader is signed in.
+if (location.hash.startsWith("#s=") && !document.getElementById("play")) {
+  try { sessionStorage.setItem("portunus-shared", location.hash); } catch { /* The link must be opened again. */ }
+}
+
+// Conversations of the playground are deleted at sign-out for accounts that chose so.
+const deleteAtSignOut = () => {
+  try {
+    const names = JSON.parse(localStorage.getItem("portunus-delete-at-sign-out"));
+    return Array.isArray(names) ? names.filter((name) => String(name).startsWith("portunus-playground-")) : [];
+  } catch { return []; }
+};
+document.querySelector("form.out")?.addEventListener("submit", async (event) => {
+  const names = deleteAtSignOut();
+  if (!names.length) return;
+  event.preventDefault();
+  const deleted = names.map((name) => new Promise((done) => {
+    const request = indexedDB.deleteDatabase(name);
+    for (const end of ["success", "error"]) request.addEventListener(end, done);
+  }));
+  // A tab that does not close its database must not prevent the sign-out.
+  await Promise.race([Promise.all(deleted), new Promise((done) => { setTimeout(done, 2000); })]);
+  event.target.submit();
+});
+
 // Live parts refresh every two seconds, but not while the user works in them.
 for (const label of document.querySelectorAll("[data-live]")) {
   const box = label.querySelector("input");

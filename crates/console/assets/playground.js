@@ -1,600 +1,424 @@
-// The playground: builds a request in one of the formats, streams the reply, shows its cost.
-"use strict";
+// The playground: asks up to four models in one of the formats, and keeps the conversation in the
+// browser.
+
+import { code } from "./code.js";
+import { Column } from "./columns.js";
+import { KeptDialog, ShareDialog } from "./kept.js";
+import { MAX_COLUMNS, cleanConversation, cleanSettings, cleanShared, costOf, dollars, sharedOf } from "./record.js";
+import { Settings } from "./settings.js";
+import { isShared, unpack } from "./share.js";
+import { BrowserStore, tabValue } from "./store.js";
 
 const form = document.getElementById("play");
-const field = (name) => form.elements[name];
-const make = (tag, className, text) => {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  return node;
-};
+const field = (name) => form.elements.namedItem(name);
+const byId = (id) => document.getElementById(id);
+const settings = new Settings(form);
+const TAB_KEY = `portunus-playground-${form.dataset.account}`;
 
-// ---- Formats: each writes a conversation and reads a reply ----
-//
-// A turn is { role: "user", text, images } or { role: "tool", results: [{ id, name, text }] } or
-// { role: "assistant", format, raw, text }. `raw` is the reply in its own format, so thinking
-// signatures are returned unchanged; another format gets the text only.
+// ---- Messages of the page ----
 
-const own = (turn, format) => turn.format === format && turn.raw !== undefined;
-const dataUrl = (image) => `data:${image.type};base64,${image.data}`;
-const schemaOf = (tool) => tool.parameters ?? { type: "object", properties: {} };
-const number = (text) => (text === "" ? undefined : Number(text));
-// Attachments by kind: the words of a model's record.
-const kindOf = (file) => (file.type === "application/pdf" ? "document" : file.type.split("/")[0]);
-const clean = (object) => Object.fromEntries(Object.entries(object).filter(([, v]) => v !== undefined));
-
-const formats = {
-  chat: {
-    path: () => "/v1/chat/completions",
-    body(model, turns, wish) {
-      const messages = wish.system ? [{ role: "system", content: wish.system }] : [];
-      for (const turn of turns) {
-        if (turn.role === "tool") {
-          for (const r of turn.results) messages.push({ role: "tool", tool_call_id: r.id, content: r.text });
-        } else if (turn.role === "assistant") {
-          messages.push(own(turn, "chat") ? turn.raw : { role: "assistant", content: turn.text });
-        } else if (turn.images.length) {
-          const files = turn.images.map((i) => ({
-            image: { type: "image_url", image_url: { url: dataUrl(i) } },
-            video: { type: "video_url", video_url: { url: dataUrl(i) } },
-            audio: { type: "input_audio", input_audio: { data: i.data, format: /mpeg|mp3/.test(i.type) ? "mp3" : "wav" } },
-            document: { type: "file", file: { filename: i.name, file_data: dataUrl(i) } },
-          }[kindOf(i)]));
-          messages.push({ role: "user", content: [{ type: "text", text: turn.text }, ...files] });
-        } else {
-          messages.push({ role: "user", content: turn.text });
-        }
-      }
-      return clean({
-        model, messages,
-        max_completion_tokens: wish.limit, temperature: wish.temperature,
-        reasoning_effort: wish.effort || undefined,
-        tools: wish.tools?.map((tool) => ({ type: "function", function: tool })),
-        stream: wish.stream || undefined,
-        stream_options: wish.stream ? { include_usage: true } : undefined,
-      });
-    },
-    start: () => ({ role: "assistant", content: "" }),
-    read(event, raw, show) {
-      const choice = event.choices?.[0];
-      const piece = choice?.delta ?? choice?.message;
-      if (!piece) return raw;
-      for (const [name, value] of Object.entries(piece)) {
-        if (name === "tool_calls") {
-          raw.tool_calls ??= [];
-          value.forEach((call, place) => {
-            const at = raw.tool_calls[call.index ?? place] ??= { id: "", type: "function", function: { name: "", arguments: "" } };
-            const { index, function: part, ...rest } = call;
-            Object.assign(at, rest);
-            at.function.name += part?.name ?? "";
-            at.function.arguments += part?.arguments ?? "";
-          });
-        } else if (name === "reasoning_details") {
-          // Parts of one text are merged.
-          const all = raw.reasoning_details ??= [];
-          for (const { text, ...rest } of value) {
-            const last = all.at(-1);
-            if (last && last.index === rest.index && last.type === rest.type) Object.assign(last, rest, clean({ text: text === undefined ? last.text : (last.text ?? "") + text }));
-            else all.push(clean({ ...rest, text }));
-          }
-        } else if (name === "images") {
-          for (const image of value) show.image(image.image_url?.url);
-        } else if (typeof value === "string" && name !== "role") {
-          raw[name] = (raw[name] ?? "") + value;
-        } else if (value !== null && name !== "role") {
-          raw[name] = Array.isArray(value) && Array.isArray(raw[name]) ? raw[name].concat(value) : value;
-        }
-      }
-      show.think(piece.reasoning_content ?? piece.reasoning);
-      show.say(piece.content ?? piece.refusal);
-      if (choice.finish_reason) show.end(choice.finish_reason);
-      return raw;
-    },
-    calls: (raw) => (raw.tool_calls ?? []).map((c) => ({ id: c.id, name: c.function.name, args: c.function.arguments })),
-  },
-
-  responses: {
-    path: () => "/v1/responses",
-    body(model, turns, wish) {
-      const input = [];
-      for (const turn of turns) {
-        if (turn.role === "tool") {
-          for (const r of turn.results) input.push({ type: "function_call_output", call_id: r.id, output: r.text });
-        } else if (turn.role === "assistant") {
-          if (own(turn, "responses")) input.push(...turn.raw);
-          else input.push({ role: "assistant", content: turn.text });
-        } else {
-          const files = turn.images.map((i) => (kindOf(i) === "image"
-            ? { type: "input_image", image_url: dataUrl(i) }
-            : { type: "input_file", filename: i.name, file_data: dataUrl(i) }));
-          input.push({ role: "user", content: files.length ? [{ type: "input_text", text: turn.text }, ...files] : turn.text });
-        }
-      }
-      return clean({
-        model, input, instructions: wish.system || undefined, store: false,
-        max_output_tokens: wish.limit, temperature: wish.temperature,
-        reasoning: wish.effort ? { effort: wish.effort, summary: "auto" } : undefined,
-        include: wish.effort ? ["reasoning.encrypted_content"] : undefined,
-        tools: wish.tools?.map((tool) => ({ type: "function", ...tool })),
-        stream: wish.stream || undefined,
-      });
-    },
-    start: () => [],
-    read(event, raw, show) {
-      const response = event.object === "response" ? event : event.response;
-      if (event.type === "response.output_text.delta" || event.type === "response.refusal.delta") show.say(event.delta);
-      if (event.type === "response.reasoning_summary_text.delta" || event.type === "response.reasoning_text.delta") show.think(event.delta);
-      if (event.object === "response") {
-        for (const item of event.output ?? []) {
-          if (item.type === "reasoning") show.think(item.summary?.map((s) => s.text).join("\n"));
-          if (item.type === "message") show.say(item.content?.map((c) => c.text ?? c.refusal ?? "").join(""));
-        }
-      }
-      if (!response?.output || !/completed|incomplete/.test(response.status)) return raw;
-      for (const item of response.output) {
-        if (item.type === "image_generation_call" && item.result) show.image(`data:image/png;base64,${item.result}`);
-      }
-      show.end(response.incomplete_details?.reason ?? response.status);
-      return response.output;
-    },
-    calls: (raw) => raw.filter((i) => i.type === "function_call").map((c) => ({ id: c.call_id, name: c.name, args: c.arguments })),
-  },
-
-  messages: {
-    path: () => "/v1/messages",
-    headers: { "anthropic-version": "2023-06-01" },
-    body(model, turns, wish) {
-      const messages = turns.map((turn) => {
-        if (turn.role === "tool") {
-          return { role: "user", content: turn.results.map((r) => ({ type: "tool_result", tool_use_id: r.id, content: r.text })) };
-        }
-        if (turn.role === "assistant") {
-          return { role: "assistant", content: own(turn, "messages") ? turn.raw : turn.text };
-        }
-        const files = turn.images.map((i) => ({ type: kindOf(i) === "image" ? "image" : "document", source: { type: "base64", media_type: i.type, data: i.data } }));
-        return { role: "user", content: files.length ? [...files, { type: "text", text: turn.text }] : turn.text };
-      });
-      const budget = { minimal: 1024, low: 1024, medium: 4096, high: 8192, xhigh: 16384, max: 32000 }[wish.effort];
-      return clean({
-        model, messages, system: wish.system || undefined,
-        max_tokens: (wish.limit ?? 1024) + (budget ?? 0), temperature: budget ? undefined : wish.temperature,
-        thinking: budget ? { type: "enabled", budget_tokens: budget } : wish.effort === "none" ? { type: "disabled" } : undefined,
-        tools: wish.tools?.map(({ name, description, ...rest }) => clean({ name, description, input_schema: schemaOf(rest) })),
-        stream: wish.stream || undefined,
-      });
-    },
-    start: () => [],
-    read(event, raw, show) {
-      if (event.type === "message") {
-        for (const block of event.content) { show.think(block.thinking); show.say(block.text); }
-        show.end(event.stop_reason);
-        return event.content;
-      }
-      if (event.type === "content_block_start") raw[event.index] = { ...event.content_block };
-      const block = raw[event.index];
-      if (event.type === "content_block_delta" && block) {
-        const delta = event.delta;
-        if (delta.type === "text_delta") { block.text += delta.text; show.say(delta.text); }
-        if (delta.type === "thinking_delta") { block.thinking += delta.thinking; show.think(delta.thinking); }
-        if (delta.type === "signature_delta") block.signature = delta.signature;
-        if (delta.type === "input_json_delta") block.json = (block.json ?? "") + delta.partial_json;
-        if (delta.type === "citations_delta") (block.citations ??= []).push(delta.citation);
-      }
-      if (event.type === "content_block_stop" && block?.json !== undefined) {
-        block.input = JSON.parse(block.json || "{}");
-        delete block.json;
-      }
-      if (event.type === "message_delta" && event.delta?.stop_reason) show.end(event.delta.stop_reason);
-      return raw;
-    },
-    calls: (raw) => raw.filter((b) => b.type === "tool_use").map((b) => ({ id: b.id, name: b.name, args: JSON.stringify(b.input) })),
-  },
-
-  native: {
-    path: (model, stream) =>
-      `/v1beta/models/${model.split("/").map(encodeURIComponent).join("/")}:${stream ? "streamGenerateContent?alt=sse" : "generateContent"}`,
-    body(model, turns, wish) {
-      const contents = turns.map((turn) => {
-        if (turn.role === "tool") {
-          const parts = turn.results.map((r) => ({ functionResponse: { id: r.id, name: r.name, response: { result: r.text } } }));
-          return { role: "user", parts };
-        }
-        if (turn.role === "assistant") return { role: "model", parts: own(turn, "native") ? turn.raw : [{ text: turn.text }] };
-        const images = turn.images.map((i) => ({ inlineData: { mimeType: i.type, data: i.data } }));
-        return { role: "user", parts: [{ text: turn.text }, ...images] };
-      });
-      const level = { minimal: "MINIMAL", low: "LOW", medium: "MEDIUM", high: "HIGH", xhigh: "HIGH", max: "HIGH" }[wish.effort];
-      const off = wish.effort === "none" ? { thinkingBudget: 0 } : undefined;
-      const shape = clean({ aspectRatio: wish.ratio, imageSize: wish.size });
-      const config = clean({
-        maxOutputTokens: wish.limit, temperature: wish.temperature,
-        thinkingConfig: level ? { thinkingLevel: level, includeThoughts: true } : off,
-        responseModalities: wish.picture ? ["TEXT", "IMAGE"] : undefined,
-        imageConfig: wish.picture && Object.keys(shape).length ? shape : undefined,
-      });
-      return clean({
-        contents,
-        systemInstruction: wish.system ? { parts: [{ text: wish.system }] } : undefined,
-        tools: wish.tools ? [{ functionDeclarations: wish.tools.map(({ parameters, ...rest }) => clean({ ...rest, parametersJsonSchema: parameters })) }] : undefined,
-        generationConfig: Object.keys(config).length ? config : undefined,
-      });
-    },
-    start: () => [],
-    read(event, raw, show) {
-      const candidate = event.candidates?.[0];
-      for (const part of candidate?.content?.parts ?? []) {
-        const last = raw.at(-1);
-        const grows = part.text !== undefined && last?.text !== undefined && !last.thoughtSignature && Boolean(last.thought) === Boolean(part.thought);
-        if (grows) Object.assign(last, part, { text: last.text + part.text });
-        else raw.push({ ...part });
-        if (part.thought) show.think(part.text); else show.say(part.text);
-        if (part.inlineData) show.image(`data:${part.inlineData.mimeType};base64,${part.inlineData.data}`);
-      }
-      if (event.promptFeedback?.blockReason) show.end(`blocked: ${event.promptFeedback.blockReason}`);
-      if (candidate?.finishReason) show.end(candidate.finishReason);
-      return raw;
-    },
-    calls: (raw) => raw.filter((p) => p.functionCall).map(({ functionCall: c }) => ({ id: c.id, name: c.name, args: JSON.stringify(c.args ?? {}) })),
-  },
-
-  images: {
-    path: () => "/v1/images/generations",
-    body: (model, turns, wish) => clean({
-      model, prompt: turns.at(-1).text, n: 1,
-      size: wish.size, aspect_ratio: wish.ratio, quality: wish.quality, output_format: wish.file,
-    }),
-    start: () => [],
-    read(event, raw, show) {
-      for (const image of event.data ?? []) show.image(image.b64_json ? `data:image/${event.output_format ?? "png"};base64,${image.b64_json}` : image.url);
-      show.end("done");
-      return raw;
-    },
-    calls: () => [],
-  },
-
-  embeddings: {
-    path: () => "/v1/embeddings",
-    body: (model, turns) => ({ model, input: turns.at(-1).text }),
-    start: () => [],
-    read(event, raw, show) {
-      const vector = event.data?.[0]?.embedding;
-      if (!vector) return raw;
-      const first = vector.slice(0, 8).map((value) => Number(value).toPrecision(4));
-      show.say(`${vector.length} values: ${first.join(", ")}${vector.length > first.length ? ", …" : ""}`);
-      show.end("done");
-      return raw;
-    },
-    calls: () => [],
-  },
-};
-
-// ---- Reading a stream ----
-
-async function* events(response) {
-  const kind = response.headers.get("content-type") ?? "";
-  if (!kind.includes("event-stream")) { yield await response.json(); return; }
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    rest += value ?? "";
-    const lines = rest.split("\n");
-    rest = lines.pop();
-    if (done && rest) lines.push(rest);
-    for (const line of lines) {
-      const data = line.startsWith("data:") ? line.slice(5).trim() : "";
-      if (data && data !== "[DONE]") yield JSON.parse(data);
-    }
-    if (done) return;
-  }
+function tell(id, text) {
+  byId(id).textContent = text;
+  byId(id).hidden = !text;
 }
+const problem = (text) => tell("problem", text);
+const notice = (text) => tell("notice", text);
 
-const faultOf = (event) => event.error?.message ?? event.response?.error?.message ?? (event.type === "error" ? event.message : undefined);
+// ---- Columns ----
 
-// ---- One column: a model and its conversation ----
+const columns = [];
+const frame = document.querySelector(".column");
 
-class Column {
-  constructor(node) {
-    this.node = node;
-    this.log = node.querySelector(".talk");
-    this.picker = node.querySelector("select");
-    this.turns = [];
-  }
-
-  get model() { return this.picker.value; }
-  get kind() { return this.picker.selectedOptions[0]?.dataset.kind; }
-  get isImage() { return this.kind === "image"; }
-  get talks() { return this.kind === "chat"; }
-  // The record of the model; an absent value is unknown.
-  get record() { return JSON.parse(this.picker.selectedOptions[0]?.dataset.capabilities ?? "{}"); }
-  get format() {
-    if (this.kind === "embedding") return "embeddings";
-    return this.isImage && field("format").value !== "native" ? "images" : field("format").value;
-  }
-  get hidden() { return this.node.hidden; }
-
-  clear() { this.turns = []; this.log.replaceChildren(); this.waiting = undefined; }
-
-  async ask(turn, wish, signal) {
-    this.turns.push(turn);
-    this.log.append(bubble(turn));
-    await this.run(wish, signal);
-  }
-
-  async run(wish, signal) {
-    const name = this.format;
-    const format = formats[name];
-    const answer = this.log.appendChild(make("div", "turn assistant"));
-    const thinking = make("details", "thinking");
-    thinking.append(make("summary", "", "Thinking"), make("p"));
-    const said = make("p", "said");
-    const facts = make("p", "facts muted small", "…");
-    answer.append(thinking, said, facts);
-    thinking.hidden = true;
-    const began = performance.now();
-    let first, ended;
-    const show = {
-      say: (text) => { if (text) { first ??= performance.now(); said.textContent += text; } },
-      think: (text) => { if (text) { first ??= performance.now(); thinking.hidden = false; thinking.lastChild.textContent += text; } },
-      image: (url) => {
-        if (!url) return;
-        first ??= performance.now();
-        const image = make("img");
-        image.src = url; image.alt = "The picture the model made";
-        said.after(image);
-      },
-      end: (why) => { ended = why; },
-    };
-    const fail = (text) => { answer.classList.add("failed"); answer.insertBefore(make("p", "objection", text), facts); };
-    let raw = format.start();
-    let id = "";
-    try {
-      const response = await fetch("/console/playground/call" + format.path(this.model, wish.stream), {
-        method: "POST", signal, credentials: "same-origin",
-        headers: { "content-type": "application/json", "x-playground-key": field("key").value, ...format.headers },
-        body: JSON.stringify(format.body(this.model, this.turns, { ...wish, picture: this.isImage })),
-      });
-      id = response.headers.get("x-request-id") ?? "";
-      if (response.redirected) { location.href = "/login"; return; }
-      for await (const event of events(response)) {
-        const fault = faultOf(event);
-        if (fault) { fail(fault); break; }
-        raw = format.read(event, raw, show);
-        this.log.scrollTop = this.log.scrollHeight;
-      }
-    } catch (error) {
-      fail(signal.aborted ? "Stopped." : `The answer broke off: ${error.message}`);
-    }
-    const text = said.textContent;
-    const calls = format.calls(raw);
-    if (text || calls.length) this.turns.push({ role: "assistant", format: name, raw, text });
-    else this.turns.pop();
-    const times = [first && `first token ${Math.round(first - began)} ms`, `${Math.round(performance.now() - began)} ms in all`, ended];
-    facts.textContent = times.filter(Boolean).join(" · ");
-    if (id) await receipt(id, facts);
-    if (calls.length) this.askForResults(calls);
-  }
-
-  // Tools run at the caller, so the user enters their results.
-  askForResults(calls) {
-    const box = this.log.appendChild(make("div", "turn calls"));
-    const inputs = calls.map((call) => {
-      const label = make("label", "", `${call.name}(${call.args})`);
-      const input = make("input");
-      input.placeholder = "What the tool answers";
-      label.append(input);
-      box.append(label);
-      return input;
-    });
-    const send = make("button", "button", "Send results");
-    send.type = "button";
-    send.addEventListener("click", () => {
-      box.remove();
-      const results = calls.map((call, place) => ({ id: call.id, name: call.name, text: inputs[place].value || "done" }));
-      go((wish, signal) => this.ask({ role: "tool", results }, wish, signal));
-    });
-    box.append(send);
-  }
-}
-
-function bubble(turn) {
-  const node = make("div", `turn ${turn.role}`);
-  const text = turn.role === "tool" ? turn.results.map((r) => `${r.name}: ${r.text}`).join("\n") : turn.text;
-  node.append(make("p", "said", text));
-  for (const image of turn.images ?? []) {
-    if (kindOf(image) !== "image") { node.append(make("p", "muted small", image.name)); continue; }
-    const picture = make("img");
-    picture.src = dataUrl(image); picture.alt = "An attached picture";
-    node.append(picture);
-  }
-  return node;
-}
-
-// The receipt exists a moment after the last byte.
-async function receipt(id, facts) {
-  for (let tries = 0; tries < 5; tries += 1) {
-    const got = await fetch(`/console/playground/call/v1/usage/${id}`, { headers: { "x-playground-key": field("key").value } });
-    if (got.ok) {
-      const entry = await got.json();
-      const cost = entry.cost_usd.replace(/0+$/, "").replace(/\.$/, ".0");
-      facts.textContent += ` · ${entry.input_tokens} in, ${entry.output_tokens} out${entry.estimated ? " (estimated)" : ""} · $${cost}`;
-      if (entry.losses?.length) facts.textContent += ` · not carried: ${entry.losses.join(", ")}`;
-      return;
-    }
-    await new Promise((done) => setTimeout(done, 200));
-  }
-}
-
-// ---- The page ----
-
-const columns = [...document.querySelectorAll(".column")].map((node) => new Column(node));
+// The current conversation: { id, title, named, created, revision, columns: [{ model, turns }] }.
+let conversation;
 let running;
+let store;
 
-function wishes() {
-  let tools;
-  const text = field("tools").value.trim();
-  if (text) {
-    tools = JSON.parse(text);
-    if (!Array.isArray(tools)) throw new Error("Tools must be a JSON list.");
+const page = {
+  get store() { return store; },
+  keyId: () => field("key").value,
+  formatName: () => field("format").value,
+  isRaw: () => byId("raw").checked,
+  changed: (one) => { keep(one); if (one === conversation) showCost(); },
+  answerTools: (column, turn) => go((wish, signal) => column.ask(turn, wish, signal, conversation)),
+  currentId: () => conversation.id,
+  shared: (withMessages) => sharedOf(conversation, settings.read(columns.map((column) => column.model)), withMessages),
+  open: (id) => leave(() => openKept(id)),
+  renamed(id, title) { if (id === conversation.id) Object.assign(conversation, { title, named: true, revision: conversation.revision + 1 }); },
+  forgotten(id) { if (id === conversation.id) leave(start); },
+  allForgotten: () => leave(start),
+};
+
+function addColumn(model) {
+  const node = columns.length ? frame.cloneNode(true) : frame;
+  const column = new Column(node, page);
+  if (columns.length) {
+    node.querySelector(".talk").replaceChildren();
+    frame.parentElement.append(node);
   }
-  return {
-    system: field("system").value.trim(), limit: number(field("limit").value), temperature: number(field("temperature").value),
-    effort: field("effort").value, stream: field("stream").checked, tools,
-    size: field("size").value || undefined, ratio: field("ratio").value || undefined,
-    quality: field("quality").value || undefined, file: field("file-format").value || undefined,
-  };
+  columns.push(column);
+  if (model !== undefined) column.picker.value = model;
+  column.picker.addEventListener("change", () => {
+    const place = columns.indexOf(column);
+    conversation.columns[place].model = column.model;
+    fit();
+  });
+  node.querySelector(".remove").addEventListener("click", () => removeColumn(column));
+  number();
+  return column;
 }
 
-// ---- Controls by the records of the chosen models ----
-
-const LEVELS = ["minimal", "low", "medium", "high"];
-
-// Words that every chosen model has; unknown lists allow all.
-const common = (lists) => lists.filter((list) => list).reduce((all, list) => all?.filter((word) => list.includes(word)) ?? list, undefined);
-
-function choices(name, words) {
-  const select = field(name);
-  const chosen = select.value;
-  const [first] = select.options;
-  select.replaceChildren(first, ...(words ?? []).map((word) => new Option(word, word)));
-  select.value = words?.includes(chosen) ? chosen : "";
-  select.closest(".field").hidden = !words?.length;
+function removeColumn(column) {
+  if (running) return;
+  const place = columns.indexOf(column);
+  column.sizes.disconnect();
+  column.node.remove();
+  columns.splice(place, 1);
+  conversation.columns.splice(place, 1);
+  number();
+  fit();
+  if (conversation.revision) keep(conversation);
+  showCost();
+  columns[0].picker.focus();
 }
 
-function bounds(name, least, most) {
-  const input = field(name);
-  input.min = least ?? "";
-  input.max = most ?? "";
+// Numbers the columns. The first one stays.
+function number() {
+  for (const [place, { node, picker, log }] of columns.entries()) {
+    const name = columns.length > 1 ? `Model ${place + 1}` : "Model";
+    picker.id = `model-${place + 1}`;
+    const label = node.querySelector("label");
+    label.htmlFor = picker.id;
+    label.textContent = name;
+    node.querySelector("h2").textContent = `Conversation with ${name.toLowerCase()}`;
+    log.setAttribute("aria-label", `${name}: conversation`);
+    const remove = node.querySelector(".remove");
+    remove.hidden = place === 0;
+    remove.setAttribute("aria-label", `Remove ${name.toLowerCase()}`);
+  }
+  field("add-model").hidden = columns.length >= MAX_COLUMNS;
 }
 
-function fitControls() {
-  const open = columns.filter((column) => !column.hidden);
-  const records = open.map((column) => column.record);
-  const talks = open.some((column) => column.talks);
-  const levels = ({ thinking }) => (thinking === undefined ? LEVELS : thinking === false ? [] : [...(thinking.can_disable ? ["none"] : []), ...(thinking.levels.length ? thinking.levels.filter((word) => word !== "none") : LEVELS)]);
-  choices("effort", talks ? common(records.map(levels)) : []);
-  const heat = records.map((record) => record.parameters?.temperature);
-  field("temperature").closest(".field").hidden = !talks || heat.some((range) => range === false);
-  bounds("temperature", 0, Math.min(...heat.map((range) => range?.max ?? 2)));
-  const longest = Math.min(...records.map((record) => record.max_output_tokens ?? Infinity));
-  bounds("limit", 1, Number.isFinite(longest) ? longest : undefined);
-  field("limit").closest(".field").hidden = !talks;
-  for (const name of ["system", "format"]) field(name).closest(".field").hidden = open.every((column) => column.kind === "embedding");
-  const closed = (tools) => tools && !tools.includes("function") && !tools.includes("other");
-  field("tools").closest("details").hidden = !talks || records.some(({ tools }) => closed(tools));
-  const pictures = open.filter((column) => column.isImage).map((column) => column.record.images ?? {});
-  const offered = (key) => (pictures.length ? common(pictures.map((images) => images[key])) ?? [] : []);
-  choices("size", offered("sizes"));
-  choices("ratio", offered("ratios"));
-  choices("quality", offered("qualities"));
-  choices("file-format", offered("formats"));
-  const carried = { chat: ["image", "audio", "video", "document"], responses: ["image", "document"], messages: ["image", "document"], native: ["image", "audio", "video", "document"], images: [], embeddings: [] };
-  const media = common([...records.map((record) => record.input), ...open.map((column) => carried[column.format])]).filter((word) => word !== "text");
-  const types = { image: "image/*", audio: "audio/*", video: "video/*", document: "application/pdf" };
-  field("image").accept = media.map((word) => types[word]).join(",");
-  field("image").hidden = !media.length;
-  document.querySelector("label[for=image]").hidden = !media.length;
+const fit = () => settings.fit(columns);
+
+// Models that this gateway serves; the others cannot be chosen.
+const serves = (model) => [...frame.querySelector("select").options].some((option) => option.value === model);
+
+// Shows as many columns as there are models. Returns the models that are missing here.
+function showColumns(models) {
+  const missing = models.filter((model) => !serves(model));
+  while (columns.length > Math.max(1, models.length)) {
+    const last = columns.pop();
+    last.sizes.disconnect();
+    last.node.remove();
+  }
+  while (columns.length < models.length) addColumn();
+  models.forEach((model, place) => { if (serves(model)) columns[place].picker.value = model; });
+  number();
+  return missing.map((model) => `the model "${model}"`);
 }
+
+// ---- The conversation ----
+
+const fresh = () => ({
+  id: crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join(""),
+  title: "", named: false, created: Date.now(), revision: 0, columns: [],
+});
+
+// Starts an empty conversation with the present settings.
+function start() {
+  conversation = fresh();
+  conversation.columns = columns.map((column) => ({ model: column.model, turns: [] }));
+  columns.forEach((column, place) => column.load(conversation.columns[place].turns));
+  tabValue.write(TAB_KEY, undefined);
+  tell("keeping", "");
+  showCost();
+}
+
+// Shows a conversation with its settings. Returns what this gateway lacks.
+function show(one, chosen) {
+  conversation = one;
+  const missing = [...showColumns(one.columns.map((column) => column.model)), ...settings.write(chosen, fit)];
+  columns.forEach((column, place) => {
+    one.columns[place].model = column.model;
+    column.load(one.columns[place].turns);
+  });
+  tell("keeping", "");
+  showCost();
+  return missing;
+}
+
+const lacks = (missing) => (missing.length ? ` Not available here: ${missing.join(", ")}.` : "");
+
+async function openKept(id) {
+  try {
+    const found = store && await store.read("conversations", id);
+    if (!found) throw new Error("It is not there any more.");
+    const one = cleanConversation(found);
+    const missing = show(one, one.settings);
+    delete one.settings;
+    tabValue.write(TAB_KEY, id);
+    notice(lacks(missing).trim());
+  } catch (error) {
+    tabValue.write(TAB_KEY, undefined);
+    if (!conversation) start();
+    notice(`That conversation cannot be opened. ${error.message}`);
+  }
+}
+
+async function openShared(fragment) {
+  try {
+    const shared = cleanShared(await unpack(fragment));
+    const one = { ...fresh(), title: shared.title, columns: shared.columns };
+    const missing = show(one, shared.settings);
+    tabValue.write(TAB_KEY, undefined);
+    notice(`This is a copy of a shared conversation. Nothing is sent until you press Send. Check the system text and the tools first.${lacks(missing)}`);
+  } catch (error) {
+    if (!conversation) start();
+    notice(`The shared link cannot be opened. ${error.message}`);
+  }
+}
+
+// Ends a running answer before another conversation is shown.
+async function leave(next) {
+  running?.abort();
+  await finished;
+  notice("");
+  problem("");
+  await next();
+}
+
+function showCost() {
+  const { nanos, answers, unpriced } = costOf(conversation.columns);
+  const open = unpriced ? ` and ${unpriced} ${unpriced === 1 ? "answer" : "answers"} without a price` : "";
+  tell("cost", answers ? `This conversation: ${dollars(nanos)}${open}` : "");
+}
+
+// ---- Keeping it in the browser ----
+
+const KEEPS_NOTHING = "This browser keeps nothing for this site, for example in a private window. The conversation is lost when you leave the page.";
+const writes = new WeakMap();
+
+// Writes a conversation after the writes before it. Changes during a write lead to one more.
+function keep(one) {
+  if (!store) { if (one === conversation) tell("keeping", KEEPS_NOTHING); return; }
+  const state = writes.get(one) ?? { busy: false, again: false };
+  writes.set(one, state);
+  if (state.busy) { state.again = true; return; }
+  state.busy = true;
+  state.again = false;
+  write(one).finally(() => {
+    state.busy = false;
+    if (state.again) keep(one);
+  });
+}
+
+async function write(one) {
+  const chosen = settings.read(columns.map((column) => column.model));
+  const { nanos } = costOf(one.columns);
+  const models = [...new Set(one.columns.map((column) => column.model))];
+  const title = one.title || one.columns.flatMap(({ turns }) => turns).find((turn) => turn.role === "user")?.text.slice(0, 80) || "";
+  one.title = title;
+  try {
+    const outcome = await store.keep({ ...one, settings: chosen }, { title, models, changed: Date.now(), nanos: nanos.toString() });
+    if (outcome === "kept") {
+      one.revision += 1;
+      if (one === conversation) tell("keeping", "");
+    } else if (outcome === "deleted") {
+      // The next question keeps it again.
+      Object.assign(one, { id: fresh().id, revision: 0 });
+      if (one === conversation) tell("keeping", "This conversation was deleted in another tab. The next message keeps it again.");
+    } else {
+      Object.assign(one, { id: fresh().id, revision: 0 });
+      writes.get(one).again = true;
+      if (one === conversation) notice("Another tab went on with this conversation. What is here is kept as a copy.");
+    }
+    if (one === conversation && one.revision) tabValue.write(TAB_KEY, one.id);
+  } catch (error) {
+    const full = error.name === "QuotaExceededError" || /quota|full/i.test(error.message);
+    const why = full ? "The browser's storage is full: delete kept conversations with pictures." : `The browser refused: ${error.message}.`;
+    if (one === conversation) tell("keeping", `This conversation is not kept. ${why}`);
+  }
+}
+
+// ---- Sending ----
+
+let finished = Promise.resolve();
 
 async function go(ask) {
-  const problem = document.getElementById("problem");
-  problem.hidden = true;
+  if (running) return;
+  problem("");
   let wish;
-  try { wish = wishes(); } catch (error) { problem.textContent = `Tools: ${error.message}`; problem.hidden = false; return; }
+  try { wish = settings.wishes(); } catch (error) { problem(error.message); return; }
   running = new AbortController();
-  field("send").hidden = true; field("stop").hidden = false;
-  try { await ask(wish, running.signal); } finally {
+  field("send").hidden = true;
+  field("stop").hidden = false;
+  const { signal } = running;
+  finished = ask(wish, signal).catch((error) => problem(error.message)).finally(() => {
     running = undefined;
-    field("send").hidden = false; field("stop").hidden = true;
-    field("text").focus();
-  }
+    field("send").hidden = false;
+    field("stop").hidden = true;
+    if (!document.querySelector("dialog[open]")) field("text").focus({ preventScroll: true });
+  });
+  await finished;
 }
 
-async function attached() {
-  const images = [];
-  for (const file of field("image").files) {
-    const bytes = new Uint8Array(await file.arrayBuffer());
-    let text = "";
-    for (const byte of bytes) text += String.fromCharCode(byte);
-    images.push({ type: file.type, name: file.name, data: btoa(text) });
-  }
-  return images;
+const base64 = (file) => new Promise((resolve, reject) => {
+  const reader = new FileReader();
+  reader.addEventListener("load", () => resolve(reader.result.slice(reader.result.indexOf(",") + 1)));
+  reader.addEventListener("error", () => reject(new Error(`The file ${file.name} cannot be read.`)));
+  reader.readAsDataURL(file);
+});
+
+const attached = () => Promise.all([...field("image").files].map(async (file) => ({ type: file.type, name: file.name, data: await base64(file) })));
+
+function showFiles() {
+  const names = [...field("image").files].map((file) => file.name);
+  tell("files", names.length ? `Attached: ${names.join(", ")}` : "");
+}
+
+// An address that names a model starts a conversation; the kept one is opened at the next reload.
+function forgetModelOfAddress() {
+  const address = new URL(location.href);
+  if (!address.searchParams.has("model")) return;
+  address.searchParams.delete("model");
+  history.replaceState(null, "", address);
 }
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = field("text").value.trim();
   if (!text || running) return;
-  const images = await attached();
-  field("text").value = ""; field("image").value = "";
-  const open = columns.filter((column) => !column.hidden);
-  await go((wish, signal) => Promise.all(open.map((column) => column.ask({ role: "user", text, images }, wish, signal))));
+  await go(async (wish, signal) => {
+    const images = await attached();
+    field("text").value = "";
+    field("image").value = "";
+    showFiles();
+    notice("");
+    forgetModelOfAddress();
+    const asked = conversation;
+    asked.title ||= text.slice(0, 80);
+    await Promise.all(columns.map((column) => column.ask({ role: "user", text, images }, wish, signal, asked)));
+  });
 });
 field("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
 });
+field("image").addEventListener("change", showFiles);
 field("stop").addEventListener("click", () => running?.abort());
-field("clear").addEventListener("click", () => columns.forEach((column) => column.clear()));
-field("compare").addEventListener("change", () => {
-  columns[1].node.hidden = !field("compare").checked;
-  document.querySelector(".columns-two").classList.toggle("both", field("compare").checked);
-  columns[1].clear();
-  fitControls();
+field("new").addEventListener("click", () => leave(() => { start(); field("text").focus(); }));
+field("add-model").addEventListener("click", () => {
+  if (running || columns.length >= MAX_COLUMNS) return;
+  const column = addColumn();
+  // The next model that no column has.
+  const free = [...column.picker.options].find((option) => option.dataset.kind === columns[0].kind && columns.every((other) => other === column || other.model !== option.value));
+  column.picker.value = free?.value ?? columns[0].model;
+  conversation.columns.push({ model: column.model, turns: [] });
+  column.load(conversation.columns.at(-1).turns);
+  fit();
+  column.picker.focus();
 });
-for (const column of columns) column.picker.addEventListener("change", fitControls);
-field("format").addEventListener("change", fitControls);
-fitControls();
-field("example-tool").addEventListener("click", () => {
-  const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
-  field("tools").value = JSON.stringify([{ name: "get_weather", description: "The weather in a city", parameters }], null, 2);
-});
+field("format").addEventListener("change", fit);
+byId("raw").addEventListener("change", () => { for (const column of columns) column.showRaw(byId("raw").checked); });
 
-// ---- Show as code ----
+// ---- Dialogs ----
 
-const python = (value, pad = "") => {
-  const deeper = pad + "    ";
-  if (value === null) return "None";
-  if (typeof value === "boolean") return value ? "True" : "False";
-  if (Array.isArray(value)) return value.length ? `[\n${value.map((v) => deeper + python(v, deeper)).join(",\n")},\n${pad}]` : "[]";
-  if (typeof value === "object") return `{\n${Object.entries(value).map(([k, v]) => `${deeper}${JSON.stringify(k)}: ${python(v, deeper)}`).join(",\n")},\n${pad}}`;
-  return JSON.stringify(value);
-};
-const named = (body) => Object.entries(body).map(([k, v]) => `    ${k}=${python(v, "    ")},`).join("\n");
-const literal = (body) => JSON.stringify(body, null, 2);
-const gemini = ({ contents, generationConfig, ...rest }) => ({ contents, config: { ...generationConfig, ...rest } });
+const kept = new KeptDialog(page);
+field("show-kept").addEventListener("click", () => kept.show());
+const share = new ShareDialog(page);
+field("show-share").addEventListener("click", () => share.show());
 
-function code(language, column) {
-  const wish = { ...wishes(), stream: false };
-  const turns = column.turns.length ? column.turns.filter((t, at, all) => t.role !== "assistant" || at < all.length - 1) : [{ role: "user", text: field("text").value || "Hello!", images: [] }];
-  const name = column.format;
-  const body = formats[name].body(column.model, turns, { ...wish, picture: column.isImage });
-  const base = form.dataset.url;
-  if (language === "curl") {
-    const version = name === "messages" ? " \\\n  -H 'anthropic-version: 2023-06-01'" : "";
-    return `curl ${base}${formats[name].path(column.model, false)} \\\n  -H "Authorization: Bearer $PORTUNUS_KEY"${version} \\\n  -H 'Content-Type: application/json' \\\n  -d '${literal(body).replaceAll("'", "'\\''")}'`;
-  }
-  const call = { chat: "chat.completions.create", responses: "responses.create", messages: "messages.create", images: "images.generate", embeddings: "embeddings.create" }[name];
-  if (name === "native") {
-    const { contents, config } = gemini(body);
-    return language === "python"
-      ? `import os\nfrom google import genai\n\nclient = genai.Client(api_key=os.environ["PORTUNUS_KEY"], http_options={"base_url": ${JSON.stringify(base)}})\nanswer = client.models.generate_content(\n${named({ model: column.model, contents, config })}\n)\nprint(answer.text)`
-      : `import { GoogleGenAI } from "@google/genai";\n\nconst client = new GoogleGenAI({ apiKey: process.env.PORTUNUS_KEY, httpOptions: { baseUrl: ${JSON.stringify(base)} } });\nconst answer = await client.models.generateContent(${literal({ model: column.model, contents, config })});\nconsole.log(answer.text);`;
-  }
-  const anthropic = name === "messages";
-  const root = anthropic ? base : `${base}/v1`;
-  if (language === "python") {
-    return `import os\nfrom ${anthropic ? "anthropic import Anthropic" : "openai import OpenAI"}\n\nclient = ${anthropic ? "Anthropic" : "OpenAI"}(base_url=${JSON.stringify(root)}, api_key=os.environ["PORTUNUS_KEY"])\nanswer = client.${call}(\n${named(body)}\n)\nprint(answer)`;
-  }
-  return `import ${anthropic ? "Anthropic" : "OpenAI"} from "${anthropic ? "@anthropic-ai/sdk" : "openai"}";\n\nconst client = new ${anthropic ? "Anthropic" : "OpenAI"}({ baseURL: ${JSON.stringify(root)}, apiKey: process.env.PORTUNUS_KEY });\nconst answer = await client.${call}(${literal(body)});\nconsole.log(answer);`;
-}
-
-const dialog = document.getElementById("as-code");
+const dialog = byId("as-code");
 function showCode() {
-  try { document.getElementById("code-text").textContent = code(field("language").value, columns[0]); } catch (error) {
-    document.getElementById("code-text").textContent = `Tools: ${error.message}`;
-  }
+  const [column] = columns;
+  try {
+    const wish = { ...settings.wishes(), picture: column.isImage };
+    const turns = column.turns.some((turn) => !turn.skipped) ? column.turns.filter((turn) => !turn.skipped) : [{ role: "user", text: field("text").value || "Hello!", images: [] }];
+    byId("code-text").textContent = code(field("language").value, { base: form.dataset.url, format: column.format, model: column.model, turns, wish });
+  } catch (error) { byId("code-text").textContent = error.message; }
 }
 field("show-code").addEventListener("click", () => { showCode(); dialog.showModal(); });
 field("language").addEventListener("change", showCode);
-document.getElementById("close-code").addEventListener("click", () => dialog.close());
+byId("close-code").addEventListener("click", () => dialog.close());
+
+// ---- Presets ----
+
+const presets = () => field("preset");
+
+async function listPresets(chosen) {
+  let names = [];
+  try { names = store ? (await store.all("presets")).map((preset) => preset.name).filter((name) => typeof name === "string") : []; } catch { /* The list stays empty. */ }
+  presets().replaceChildren(...names.map((name) => new Option(name, name)));
+  if (!names.length) presets().append(new Option("No presets yet", ""));
+  if (chosen !== undefined) presets().value = chosen;
+  for (const name of ["load-preset", "delete-preset"]) field(name).disabled = !names.length;
+}
+
+async function withPresets(act) {
+  if (!store) { tell("preset-told", "This browser keeps nothing for this site."); return; }
+  try { await act(); } catch (error) { tell("preset-told", `The browser did not do that: ${error.message}`); }
+}
+
+async function savePreset() {
+  const name = field("preset-name").value.trim();
+  if (!name) { tell("preset-told", "A preset needs a name."); field("preset-name").focus(); return; }
+  await withPresets(async () => {
+    await store.savePreset({ name, settings: settings.read(columns.map((column) => column.model)) });
+    await listPresets(name);
+    field("preset-name").value = "";
+    tell("preset-told", `Saved "${name}".`);
+  });
+}
+
+field("save-preset").addEventListener("click", savePreset);
+field("preset-name").addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); savePreset(); } });
+field("load-preset").addEventListener("click", () => withPresets(async () => {
+  if (running) return;
+  const name = presets().value;
+  const found = await store.read("presets", name);
+  if (!found) { await listPresets(); tell("preset-told", "That preset is not there any more."); return; }
+  const chosen = cleanSettings(found.settings);
+  // Columns keep their conversation; further ones are empty.
+  const missing = showColumns(chosen.models.length ? chosen.models : columns.map((column) => column.model));
+  conversation.columns = columns.map((column, place) => ({ model: column.model, turns: conversation.columns[place]?.turns ?? [] }));
+  columns.forEach((column, place) => { if (column.turns !== conversation.columns[place].turns) column.load(conversation.columns[place].turns); });
+  missing.push(...settings.write(chosen, fit));
+  showCost();
+  tell("preset-told", `Loaded "${name}".${lacks(missing)}`);
+}));
+field("delete-preset").addEventListener("click", () => withPresets(async () => {
+  const name = presets().value;
+  await store.deletePreset(name);
+  await listPresets();
+  tell("preset-told", `Deleted "${name}".`);
+}));
+
+// ---- Begin ----
+
+// Takes the shared conversation of the address, or the one with which this tab came to the sign-in page.
+function takeShared() {
+  const waiting = tabValue.read("portunus-shared");
+  tabValue.write("portunus-shared", undefined);
+  const fragment = isShared(location.hash) ? location.hash : waiting && isShared(waiting) ? waiting : undefined;
+  if (isShared(location.hash)) history.replaceState(null, "", location.pathname + location.search);
+  return fragment;
+}
+
+addEventListener("hashchange", () => {
+  const fragment = takeShared();
+  if (fragment) leave(() => openShared(fragment));
+});
+
+async function begin() {
+  const id = tabValue.read(TAB_KEY);
+  addColumn();
+  start();
+  fit();
+  try { store = await BrowserStore.open(form.dataset.account); } catch { tell("keeping", KEEPS_NOTHING); }
+  await listPresets();
+  const shared = takeShared();
+  if (shared) await openShared(shared);
+  else if (id && !new URLSearchParams(location.search).has("model")) await openKept(id);
+  form.dataset.ready = "true";
+}
+begin();

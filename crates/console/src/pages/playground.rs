@@ -1,4 +1,4 @@
-//! The playground: calls to any model in any format, two models side by side.
+//! The playground: calls to any model in any format, up to four models side by side.
 //!
 //! Calls are ordinary calls paid by a key the user chooses. The page sends them here, and they are
 //! forwarded as if that key had sent them. All limits of the key apply, and the page never holds a
@@ -80,37 +80,63 @@ pub(crate) async fn show(
             div.empty { h2 { "No models yet" } p { "Models appear here once a provider is configured." } }
         } @else {
             noscript { p.objection { "The playground needs a script, which your browser does not run." } }
-            (page(&state, &keys, &models, wanted))
-            script src=(assets::playground().path()) defer {}
+            link rel="stylesheet" href=(assets::playground_style().path());
+            (page(&state, &user, &keys, &models, wanted))
+            (dialogs())
+            @for module in assets::playground() { link rel="modulepreload" href=(module.path()); }
+            @if let Some(module) = assets::playground().last() {
+                script type="module" src=(module.path()) {}
+            }
         }
     };
     Ok(ok_page(&Layout::signed_in("Playground", &user).with_nav("/console/playground"), &body))
 }
 
-fn page(state: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted: &str) -> Markup {
+fn page(
+    state: &ConsoleState,
+    user: &SignedInUser,
+    keys: &[KeyRecord],
+    models: &[ModelChoice],
+    wanted: &str,
+) -> Markup {
     html! {
-        form.playground #play data-url=(state.base_url()) autocomplete="off" {
-            div.settings { (settings(state, keys)) }
+        form.playground #play data-url=(state.base_url()) data-account=(user.account.id) autocomplete="off" {
+            div.settings {
+                (presets())
+                (settings(state, keys))
+            }
             div.stage {
-                div.columns-two {
-                    (column("model-one", "Model", models, wanted, false))
-                    (column("model-two", "Compared with", models, "", true))
+                div.toolbar {
+                    button.copy name="new" type="button" { "New conversation" }
+                    button.copy name="show-kept" type="button" { "Conversations" }
+                    button.copy name="show-share" type="button" { "Share" }
+                    button.copy name="add-model" type="button" { "Add a model" }
+                    label.tick { input #raw type="checkbox"; span { "Raw text" } }
+                    p.cost.num #cost role="status" hidden {}
                 }
+                p.notice #notice role="status" hidden {}
+                p.notice #keeping role="status" hidden {}
+                div.talks { (column(models, wanted)) }
                 p.objection #problem role="alert" hidden {}
                 div.composer {
                     label.unseen for="text" { "Message" }
                     textarea id="text" name="text" rows="3" placeholder="Ask something" autofocus {}
+                    p.muted.small #files role="status" hidden {}
                     div.actions {
                         button.button name="send" type="submit" { "Send" }
                         button.button.harm name="stop" type="button" hidden { "Stop" }
                         input.unseen id="image" name="image" type="file" aria-label="Files" accept="image/*" multiple;
                         label.button.quiet for="image" { "Attach a file" }
                         button.button.quiet name="show-code" type="button" { "Show as code" }
-                        button.button.quiet name="clear" type="button" { "Clear" }
                     }
                 }
             }
         }
+    }
+}
+
+fn dialogs() -> Markup {
+    html! {
         dialog #as-code aria-label="The same as code" {
             div.strip {
                 select name="language" form="play" aria-label="Language" {
@@ -122,6 +148,57 @@ fn page(state: &ConsoleState, keys: &[KeyRecord], models: &[ModelChoice], wanted
                 button.copy #close-code type="button" { "Close" }
             }
             pre tabindex="0" { code #code-text {} }
+        }
+        dialog.sheet-dialog #kept aria-labelledby="kept-title" {
+            h2 #kept-title { "Conversations" }
+            p.help { "Kept in this browser for your account. They are not stored on the gateway." }
+            p.objection #kept-problem role="alert" hidden {}
+            ul #kept-list {}
+            label.tick {
+                input #delete-at-sign-out type="checkbox";
+                span { "Delete conversations and presets when I sign out of this browser" }
+            }
+            div.actions #kept-actions { button.copy #close-kept type="button" { "Close" } }
+        }
+        dialog.sheet-dialog #share aria-labelledby="share-title" {
+            h2 #share-title { "Share" }
+            p.help {
+                "Everyone who has the link and an account here can read the conversation and its settings. They open a copy. "
+                "The link carries texts only: pictures, files, thinking and prices are left out."
+            }
+            label.tick { input #share-messages type="checkbox" checked; span { "With the messages" } }
+            p.objection #share-problem role="alert" hidden {}
+            pre tabindex="0" { code #share-link {} }
+            div.actions {
+                button.button #copy-link type="button" { "Copy the link" }
+                button.button.quiet #close-share type="button" { "Close" }
+            }
+        }
+    }
+}
+
+fn presets() -> Markup {
+    html! {
+        details {
+            summary { "Presets" }
+            div.presets {
+                div.field {
+                    label for="preset" { "Saved settings" }
+                    select id="preset" name="preset" {}
+                }
+                div.inline-copy {
+                    button.copy name="load-preset" type="button" { "Load" }
+                    button.copy name="delete-preset" type="button" { "Delete" }
+                }
+                div.field {
+                    label for="preset-name" { "Name of a preset" }
+                    input id="preset-name" name="preset-name" maxlength="80";
+                }
+                div.inline-copy {
+                    button.copy name="save-preset" type="button" { "Save the settings" }
+                }
+                p.help #preset-told role="status" hidden {}
+            }
         }
     }
 }
@@ -178,28 +255,49 @@ fn settings(state: &ConsoleState, keys: &[KeyRecord]) -> Markup {
             summary { "Tools" }
             div.field {
                 label for="tools" { "Functions, as a JSON list" }
-                textarea id="tools" name="tools" rows="6" spellcheck="false" {}
+                textarea id="tools" name="tools" rows="8" spellcheck="false" aria-describedby="tools-problem" {}
+                p.objection #tools-problem hidden {}
                 button.copy name="example-tool" type="button" { "Put in an example" }
             }
         }
+        details {
+            summary { "Structured output" }
+            div.field {
+                label for="schema" { "JSON schema of the answer" }
+                textarea id="schema" name="schema" rows="8" spellcheck="false" aria-describedby="schema-problem" {}
+                p.objection #schema-problem hidden {}
+                label.tick {
+                    input type="checkbox" name="strict" checked;
+                    span {
+                        "Strict"
+                        span.help { "For the formats that have the choice: chat and responses." }
+                    }
+                }
+                button.copy name="example-schema" type="button" { "Put in an example" }
+            }
+        }
         label.tick { input type="checkbox" name="stream" checked; span { "Stream the answer" } }
-        label.tick { input type="checkbox" name="compare"; span { "Compare two models" } }
     }
 }
 
-fn column(id: &str, label: &str, models: &[ModelChoice], wanted: &str, hidden: bool) -> Markup {
+/// The first column. The script makes further ones from it.
+fn column(models: &[ModelChoice], wanted: &str) -> Markup {
     html! {
-        section.column hidden[hidden] {
-            div.field {
-                label for=(id) { (label) }
-                select id=(id) {
-                    @for ModelChoice { id, kind, capabilities } in models {
-                        option value=(id) data-kind=(kind.as_str()) data-capabilities=(capabilities)
-                            selected[id == wanted] { (id) }
+        section.column {
+            h2.unseen { "Conversation with model" }
+            div.picker {
+                div.field {
+                    label for="model-1" { "Model" }
+                    select id="model-1" {
+                        @for ModelChoice { id, kind, capabilities } in models {
+                            option value=(id) data-kind=(kind.as_str()) data-capabilities=(capabilities)
+                                selected[id == wanted] { (id) }
+                        }
                     }
                 }
+                button.copy.remove type="button" hidden { "Remove" }
             }
-            div.talk tabindex="0" role="log" aria-label={ (label) ": conversation" } {}
+            div.talk tabindex="0" role="log" aria-label="Model: conversation" {}
         }
     }
 }
