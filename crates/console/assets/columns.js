@@ -142,7 +142,7 @@ class AnswerView {
 // ---- A column ----
 
 export class Column {
-  // `page` has: keyId(), formatName(), isRaw(), changed(conversation), isCurrent(conversation) and
+  // `page` has: keyId(), formatName(), isRaw(), changed(conversation, asked) and
   // answerTools(column, turn).
   constructor(node, page) {
     this.node = node;
@@ -239,7 +239,8 @@ export class Column {
     const fail = (text) => { failed = true; view.fail(text); };
     let raw = format.start();
     let id = "";
-    this.page.changed(conversation);
+    let refused = false;
+    this.page.changed(conversation, true);
     try {
       const response = await fetch("/console/playground/call" + format.path(model, wish.stream), {
         method: "POST", signal, credentials: "same-origin",
@@ -247,6 +248,7 @@ export class Column {
         body,
       });
       id = response.headers.get("x-request-id") ?? "";
+      refused = !response.ok;
       if (response.redirected) throw new Error("you are signed out. Sign in again in another tab.");
       for await (const event of events(response)) {
         const fault = faultOf(event);
@@ -268,10 +270,10 @@ export class Column {
     const times = [first && `first token ${Math.round(first - began)} ms`, `${Math.round(performance.now() - began)} ms in all`, ended];
     turn.facts = times.filter(Boolean).join(" · ");
     view.showFacts();
-    turn.called = Boolean(id);
+    turn.called = Boolean(id) && !refused;
     if (turn.calls.length && this.turns === turns) this.askForResults(turn.calls);
     this.page.changed(conversation);
-    if (id) this.receipt(id, view, conversation);
+    if (turn.called) this.receipt(id, view, conversation);
   }
 
   // Adds the price to an answer. The receipt exists a moment after the last byte.

@@ -13,6 +13,9 @@ import { inline } from "./markdown-inline.js";
 
 const MAX_DEPTH = 12;
 const MAX_COLUMNS = 100;
+const FRAME_MS = 16;
+// Number of blocks above which those out of view are not laid out.
+const LONG_TEXT = 200;
 
 // ---- Blocks ----
 
@@ -313,8 +316,8 @@ export class MarkdownView {
   append(text) {
     this.text += text;
     if (this.waiting) return;
-    const delay = Math.max(0, this.free - performance.now());
-    this.waiting = setTimeout(() => requestAnimationFrame(() => { if (this.waiting) this.render(); }), delay);
+    // A timer, because hidden pages have no frames.
+    this.waiting = setTimeout(() => this.render(), Math.max(FRAME_MS, this.free - performance.now()));
   }
 
   // Renders at once what is still waiting.
@@ -336,6 +339,7 @@ export class MarkdownView {
       if (nodes.length > start.nodes) starts.push(start);
     }
     replace(this.node, nodes, this.settled.nodes);
+    this.node.classList.toggle("long", this.node.childElementCount > LONG_TEXT);
     const keep = starts.at(-2);
     if (keep?.line) {
       let length = this.settled.length;

@@ -39,7 +39,7 @@ const page = {
   keyId: () => field("key").value,
   formatName: () => field("format").value,
   isRaw: () => byId("raw").checked,
-  changed: (one) => { keep(one); if (one === conversation) showCost(); },
+  changed: (one, asked) => { keep(one, asked); if (one === conversation) showCost(); },
   answerTools: (column, turn) => go((wish, signal) => column.ask(turn, wish, signal, conversation)),
   currentId: () => conversation.id,
   shared: (withMessages) => sharedOf(conversation, settings.read(columns.map((column) => column.model)), withMessages),
@@ -106,7 +106,7 @@ const serves = (model) => [...frame.querySelector("select").options].some((optio
 
 // Shows as many columns as there are models. Returns the models that are missing here.
 function showColumns(models) {
-  const missing = models.filter((model) => !serves(model));
+  const missing = models.filter((model) => model && !serves(model));
   while (columns.length > Math.max(1, models.length)) {
     const last = columns.pop();
     last.sizes.disconnect();
@@ -148,7 +148,8 @@ function show(one, chosen) {
   return missing;
 }
 
-const lacks = (missing) => (missing.length ? ` Not available here: ${missing.join(", ")}.` : "");
+const short = (text) => (text.length > 80 ? `${text.slice(0, 80)}…` : text);
+const lacks = (missing) => (missing.length ? ` Not available here: ${missing.map(short).join(", ")}.` : "");
 
 async function openKept(id) {
   try {
@@ -172,6 +173,7 @@ async function openShared(fragment) {
     const one = { ...fresh(), title: shared.title, columns: shared.columns };
     const missing = show(one, shared.settings);
     tabValue.write(TAB_KEY, undefined);
+    if (one.columns.some(({ turns }) => turns.length)) keep(one);
     notice(`This is a copy of a shared conversation. Nothing is sent until you press Send. Check the system text and the tools first.${lacks(missing)}`);
   } catch (error) {
     if (!conversation) start();
@@ -199,21 +201,24 @@ function showCost() {
 const KEEPS_NOTHING = "This browser keeps nothing for this site, for example in a private window. The conversation is lost when you leave the page.";
 const writes = new WeakMap();
 
-// Writes a conversation after the writes before it. Changes during a write lead to one more.
-function keep(one) {
+// Writes a conversation after the writes before it. Changes during a write lead to one more. `asked` is
+// true for a new message.
+function keep(one, asked = false) {
   if (!store) { if (one === conversation) tell("keeping", KEEPS_NOTHING); return; }
-  const state = writes.get(one) ?? { busy: false, again: false };
+  const state = writes.get(one) ?? { busy: false, again: false, asked: false, dropped: false };
   writes.set(one, state);
+  if (asked) Object.assign(state, { asked: true, dropped: false });
+  if (state.dropped) return;
   if (state.busy) { state.again = true; return; }
   state.busy = true;
   state.again = false;
-  write(one).finally(() => {
+  write(one, state).finally(() => {
     state.busy = false;
     if (state.again) keep(one);
   });
 }
 
-async function write(one) {
+async function write(one, state) {
   const chosen = settings.read(columns.map((column) => column.model));
   const { nanos } = costOf(one.columns);
   const models = [...new Set(one.columns.map((column) => column.model))];
@@ -223,14 +228,17 @@ async function write(one) {
     const outcome = await store.keep({ ...one, settings: chosen }, { title, models, changed: Date.now(), nanos: nanos.toString() });
     if (outcome === "kept") {
       one.revision += 1;
+      state.asked = false;
       if (one === conversation) tell("keeping", "");
     } else if (outcome === "deleted") {
-      // The next question keeps it again.
+      // A new message keeps it again; the rest of an old answer does not.
       Object.assign(one, { id: fresh().id, revision: 0 });
-      if (one === conversation) tell("keeping", "This conversation was deleted in another tab. The next message keeps it again.");
+      state.again = state.asked;
+      state.dropped = !state.asked;
+      if (one === conversation && state.dropped) tell("keeping", "This conversation was deleted in another tab. The next message keeps it again.");
     } else {
       Object.assign(one, { id: fresh().id, revision: 0 });
-      writes.get(one).again = true;
+      state.again = true;
       if (one === conversation) notice("Another tab went on with this conversation. What is here is kept as a copy.");
     }
     if (one === conversation && one.revision) tabValue.write(TAB_KEY, one.id);

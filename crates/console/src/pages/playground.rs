@@ -163,8 +163,8 @@ fn dialogs() -> Markup {
         dialog.sheet-dialog #share aria-labelledby="share-title" {
             h2 #share-title { "Share" }
             p.help {
-                "Everyone who has the link and an account here can read the conversation and its settings. They open a copy. "
-                "The link carries texts only: pictures, files, thinking and prices are left out."
+                "The link contains the conversation and its settings, so everyone who has it can read them. People with an account here open a copy. "
+                "It has texts only: pictures, files, thinking and prices are left out."
             }
             label.tick { input #share-messages type="checkbox" checked; span { "With the messages" } }
             p.objection #share-problem role="alert" hidden {}

@@ -1,21 +1,27 @@
 //! The journeys. Later ones build on earlier ones.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::actions::{NEW_PASSWORD, PASSWORD, call_as_shown, sign_in};
+use super::actions::{NEW_PASSWORD, PASSWORD, call_as_shown, new_account, sign_in};
 use super::office;
 use super::page::{DEFAULT_SCREEN, Page, SCREENS};
+use super::playground;
 use super::stage::BrowserStage;
 
 type Journey = fn(&mut BrowserStage) -> Result<()>;
 
 /// All journeys with their names.
-pub(super) const ALL: [(&str, Journey); 17] = [
+pub(super) const ALL: [(&str, Journey); 22] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
-    ("a question in every format, and where its price is told", playground),
-    ("controls that a model has, a picture and a vector", playground_controls),
+    ("a question in every format, and where its price is told", playground::question),
+    ("controls that a model has, a picture and a vector", playground::controls),
+    ("Markdown of an answer, and texts that would be scripts", playground::markdown),
+    ("a conversation stays in the browser of its account", playground::kept),
+    ("a link opens a copy of a conversation", playground::shared),
+    ("four models answer, and their costs are summed", playground::compared),
+    ("tools and schemas are checked before they are sent", playground::checked),
     ("groups and days of a chart lead to their calls", super::activity::journey),
     ("a key is edited, rotated and revoked", keys),
     ("texts that would be scripts stay texts", super::hostile::texts),
@@ -70,89 +76,6 @@ fn confirm(stage: &mut BrowserStage) -> Result<()> {
     page.send("Confirm the address")?;
     sign_in(&mut page, url, "olga@example.com", PASSWORD)?;
     page.says("Overview")
-}
-
-fn playground(stage: &mut BrowserStage) -> Result<()> {
-    let BrowserStage { browser, url, shots, axe, .. } = stage;
-    let mut page = Page::open(browser)?;
-    sign_in(&mut page, url, "olga", PASSWORD)?;
-    page.go(&format!("{url}/console/playground?model=demo-chat"))?;
-    for (before, format) in ["chat", "responses", "messages", "native"].into_iter().enumerate() {
-        page.text(&format!("document.getElementById('format').value = '{format}'"))?;
-        page.fill("#text", "Hello there!")?;
-        page.press("button[name='send']")?;
-        let priced = "[...document.querySelectorAll('.turn.assistant .facts')]\
-                      .filter((facts) => facts.textContent.includes('$')).length";
-        page.wait(&format!("{priced} === {}", before + 1))
-            .with_context(|| format!("asked in {format}"))?;
-    }
-    page.wait("!document.querySelector('.turn.failed')")?;
-    page.inspect("playground", shots, axe)?;
-    page.press("button[name='show-code']")?;
-    page.wait("document.getElementById('code-text').textContent.startsWith('curl ')")?;
-    page.go(&format!("{url}/console/activity"))?;
-    page.says("demo-chat")?;
-    page.inspect("activity", shots, axe)?;
-    page.follow(".calls a.id")?;
-    page.says("Charges")?;
-    page.inspect("receipt", shots, axe)?;
-    page.go(&format!("{url}/docs"))?;
-    page.inspect("reference", shots, axe)
-}
-
-/// The controls of the playground follow the record of the chosen model.
-fn playground_controls(stage: &mut BrowserStage) -> Result<()> {
-    let BrowserStage { browser, url, shots, axe, .. } = stage;
-    let mut page = Page::open(browser)?;
-    sign_in(&mut page, url, "olga", PASSWORD)?;
-    let is_hidden = |name: &str, hidden: bool| {
-        let around = if name == "tools" { "details" } else { ".field" };
-        let field = format!("document.querySelector('[name={name}]').closest('{around}')");
-        format!("{field}.hidden === {hidden}")
-    };
-    let offers = |name: &str, words: &[&str]| {
-        let options = format!("[...document.querySelectorAll('#{name} option')]");
-        format!(
-            "{options}.map((one) => one.value).filter(Boolean).join() === '{}'",
-            words.join(",")
-        )
-    };
-    page.go(&format!("{url}/console/playground?model=demo-image"))?;
-    page.wait(&offers("size", &["auto", "1024x1024", "1536x1024", "1024x1536"]))?;
-    page.wait(&offers("quality", &["auto", "low", "medium", "high"]))?;
-    page.wait(&offers("file-format", &["png", "jpeg", "webp"]))?;
-    for (name, hidden) in
-        [("size", false), ("ratio", true), ("effort", true), ("tools", true), ("limit", true)]
-    {
-        page.wait(&is_hidden(name, hidden)).with_context(|| format!("{name} of demo-image"))?;
-    }
-    page.inspect("playground-picture", shots, axe)?;
-    page.text("document.getElementById('size').value = '1024x1536'")?;
-    page.fill("#text", "A lighthouse")?;
-    page.press("button[name='send']")?;
-    let picture = "document.querySelector('.turn.assistant img')";
-    page.wait(&format!("{picture}?.naturalHeight > {picture}?.naturalWidth"))?;
-    page.go(&format!("{url}/console/playground?model=demo-echo"))?;
-    for (name, hidden) in [("size", true), ("tools", true), ("limit", false), ("system", false)] {
-        page.wait(&is_hidden(name, hidden)).with_context(|| format!("{name} of demo-echo"))?;
-    }
-    page.wait("document.getElementById('limit').max === '8192'")?;
-    page.wait("document.querySelector('label[for=image]').hidden")?;
-    page.go(&format!("{url}/console/playground?model=demo-embed"))?;
-    for name in ["format", "system", "effort", "temperature", "limit", "tools", "size"] {
-        page.wait(&is_hidden(name, true)).with_context(|| format!("{name} of demo-embed"))?;
-    }
-    page.fill("#text", "A heron by the harbour")?;
-    page.press("button[name='send']")?;
-    let said = "document.querySelector('.turn.assistant .said')?.textContent";
-    page.wait(&format!("{said}.startsWith('256 values: ')"))?;
-    page.wait("document.querySelector('.turn.assistant .facts').textContent.includes('$')")?;
-    page.wait("!document.querySelector('.turn.failed')")?;
-    page.inspect("playground-vector", shots, axe)?;
-    page.press("button[name='show-code']")?;
-    let code = page.text("document.getElementById('code-text').textContent")?;
-    ensure!(code.contains("/v1/embeddings") && code.contains("demo-embed"), "{code}");
-    Ok(())
 }
 
 fn keys(stage: &mut BrowserStage) -> Result<()> {
@@ -326,14 +249,7 @@ fn totp(stage: &mut BrowserStage) -> Result<()> {
 
 fn passkey(stage: &mut BrowserStage) -> Result<()> {
     let BrowserStage { browser, url, shots, axe, binary, data, .. } = stage;
-    let made = binary
-        .command()
-        .args(["users", "create", "nora", "--json", "--data"])
-        .arg(data)
-        .output()?;
-    let made: Value = serde_json::from_slice(&made.stdout).context("users create")?;
-    let link = made.get("link").and_then(Value::as_str).context("no link")?;
-    let path = link.split_once("/link/").context("no link")?.1;
+    let link = new_account(binary, data, url, "nora")?;
     let mut page = Page::open(browser)?;
     page.call("WebAuthn.enable", json!({}))?;
     let device = json!({ "options": {
@@ -341,7 +257,7 @@ fn passkey(stage: &mut BrowserStage) -> Result<()> {
         "hasUserVerification": true, "isUserVerified": true, "automaticPresenceSimulation": true,
     } });
     page.call("WebAuthn.addVirtualAuthenticator", device)?;
-    page.go(&format!("{url}/link/{path}"))?;
+    page.go(&link)?;
     page.fill("#password", PASSWORD)?;
     page.fill("#again", PASSWORD)?;
     page.send("Set the password")?;

@@ -10,6 +10,7 @@ mod journeys;
 mod mailbox;
 mod office;
 mod page;
+mod playground;
 mod stage;
 mod teams;
 
