@@ -25,8 +25,11 @@ impl StaticAsset {
         let text = text.into();
         let hash: String = random::hex(&random::digest(&text)).chars().take(16).collect();
         let name = format!("{stem}-{hash}.{ending}");
-        let mime =
-            if ending == "css" { "text/css; charset=utf-8" } else { "text/javascript; charset=utf-8" };
+        let mime = if ending == "css" {
+            "text/css; charset=utf-8"
+        } else {
+            "text/javascript; charset=utf-8"
+        };
         Self { path: format!("/assets/{name}"), name, mime, text }
     }
 
@@ -35,9 +38,8 @@ impl StaticAsset {
     }
 }
 
-static STYLE: LazyLock<StaticAsset> = LazyLock::new(|| {
-    StaticAsset::new("console", "css", include_str!("../assets/console.css"))
-});
+static STYLE: LazyLock<StaticAsset> =
+    LazyLock::new(|| StaticAsset::new("console", "css", include_str!("../assets/console.css")));
 static SCRIPT: LazyLock<StaticAsset> =
     LazyLock::new(|| StaticAsset::new("console", "js", include_str!("../assets/console.js")));
 static PLAYGROUND_STYLE: LazyLock<StaticAsset> = LazyLock::new(|| {

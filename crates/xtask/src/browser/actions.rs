@@ -22,11 +22,8 @@ pub(super) fn sign_in(page: &mut Page<'_>, url: &str, login: &str, password: &st
 
 /// Makes an account with the command line. Returns the link on which it chooses a password.
 pub(super) fn new_account(binary: &Binary, data: &Path, url: &str, name: &str) -> Result<String> {
-    let made = binary
-        .command()
-        .args(["users", "create", name, "--json", "--data"])
-        .arg(data)
-        .output()?;
+    let made =
+        binary.command().args(["users", "create", name, "--json", "--data"]).arg(data).output()?;
     let made: Value = serde_json::from_slice(&made.stdout).context("users create")?;
     let link = made.get("link").and_then(Value::as_str).context("no link")?;
     let path = link.split_once("/link/").context("no link")?.1;

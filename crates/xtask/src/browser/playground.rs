@@ -337,7 +337,8 @@ pub(super) fn compared(stage: &mut BrowserStage) -> Result<()> {
          const shown = nanos(document.getElementById('cost').textContent.match(/[$]([0-9.]+)/)[1]); \
          return amounts.length === 4 && shown > 0n && amounts.reduce((a, b) => a + b) === shown; })()";
     page.wait(sum)?;
-    let models = "new Set([...document.querySelectorAll('.column select')].map((s) => s.value)).size";
+    let models =
+        "new Set([...document.querySelectorAll('.column select')].map((s) => s.value)).size";
     page.wait(&format!("{models} === 4"))?;
     page.press(".column:last-child .remove")?;
     counts(&mut page, ".column", 3)?;
@@ -363,7 +364,10 @@ pub(super) fn checked(stage: &mut BrowserStage) -> Result<()> {
     sign_in(&mut page, url, "olga", PASSWORD)?;
     open(&mut page, url, "demo-chat")?;
     page.press("details:has(#schema) summary")?;
-    page.fill("#schema", "{\n  \"type\": \"object\",\n  \"required\": [\"city\"],\n  \"properties\": {}\n}")?;
+    page.fill(
+        "#schema",
+        "{\n  \"type\": \"object\",\n  \"required\": [\"city\"],\n  \"properties\": {}\n}",
+    )?;
     page.fill("#text", "A city?")?;
     page.press("button[name='send']")?;
     page.says("JSON schema: Line 3, column 16 (schema.required[0])")?;
@@ -375,8 +379,10 @@ pub(super) fn checked(stage: &mut BrowserStage) -> Result<()> {
         page.text(&format!("document.getElementById('format').value = '{format}'"))?;
         ask(&mut page, "A city?", before + 1).with_context(|| format!("asked in {format}"))?;
         let answer = "JSON.parse([...document.querySelectorAll('.turn.assistant .said')].at(-1).textContent)";
-        page.wait(&format!("typeof {answer}.city === 'string' && Number.isInteger({answer}.population)"))
-            .with_context(|| format!("the schema in {format}"))?;
+        page.wait(&format!(
+            "typeof {answer}.city === 'string' && Number.isInteger({answer}.population)"
+        ))
+        .with_context(|| format!("the schema in {format}"))?;
     }
     page.fill("#schema", " ")?;
     page.press("details:has(#tools) summary")?;
