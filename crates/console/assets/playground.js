@@ -29,7 +29,8 @@ const notice = (text) => tell("notice", text);
 const columns = [];
 const frame = document.querySelector(".column");
 
-// The current conversation: { id, title, named, created, revision, columns: [{ model, turns }] }.
+// The current conversation: { id, title, named, created, revision, settings,
+// columns: [{ model, turns }] }.
 let conversation;
 let running;
 let store;
@@ -151,13 +152,13 @@ function show(one, chosen) {
 const short = (text) => (text.length > 80 ? `${text.slice(0, 80)}…` : text);
 const lacks = (missing) => (missing.length ? ` Not available here: ${missing.map(short).join(", ")}.` : "");
 
-async function openKept(id) {
+async function openKept(id, quiet = false) {
   try {
     const found = store && await store.read("conversations", id);
+    if (!found && quiet) { tabValue.write(TAB_KEY, undefined); return; }
     if (!found) throw new Error("It is not there any more.");
     const one = cleanConversation(found);
     const missing = show(one, one.settings);
-    delete one.settings;
     tabValue.write(TAB_KEY, id);
     notice(lacks(missing).trim());
   } catch (error) {
@@ -204,6 +205,7 @@ const writes = new WeakMap();
 // Writes a conversation after the writes before it. Changes during a write lead to one more. `asked` is
 // true for a new message.
 function keep(one, asked = false) {
+  if (one === conversation) one.settings = settings.read(columns.map((column) => column.model));
   if (!store) { if (one === conversation) tell("keeping", KEEPS_NOTHING); return; }
   const state = writes.get(one) ?? { busy: false, again: false, asked: false, dropped: false };
   writes.set(one, state);
@@ -219,13 +221,12 @@ function keep(one, asked = false) {
 }
 
 async function write(one, state) {
-  const chosen = settings.read(columns.map((column) => column.model));
   const { nanos } = costOf(one.columns);
   const models = [...new Set(one.columns.map((column) => column.model))];
   const title = one.title || one.columns.flatMap(({ turns }) => turns).find((turn) => turn.role === "user")?.text.slice(0, 80) || "";
   one.title = title;
   try {
-    const outcome = await store.keep({ ...one, settings: chosen }, { title, models, changed: Date.now(), nanos: nanos.toString() });
+    const outcome = await store.keep(one, { title, models, changed: Date.now(), nanos: nanos.toString() });
     if (outcome === "kept") {
       one.revision += 1;
       state.asked = false;
@@ -264,9 +265,10 @@ async function go(ask) {
   const { signal } = running;
   finished = ask(wish, signal).catch((error) => problem(error.message)).finally(() => {
     running = undefined;
+    const idle = [document.body, field("stop")].includes(document.activeElement);
     field("send").hidden = false;
     field("stop").hidden = true;
-    if (!document.querySelector("dialog[open]")) field("text").focus({ preventScroll: true });
+    if (idle && !document.querySelector("dialog[open]")) field("text").focus({ preventScroll: true });
   });
   await finished;
 }
@@ -327,6 +329,8 @@ field("add-model").addEventListener("click", () => {
   column.picker.focus();
 });
 field("format").addEventListener("change", fit);
+// Changed settings belong to the conversation, but alone they start none.
+form.addEventListener("change", () => { if (conversation.revision && !running) keep(conversation); });
 byId("raw").addEventListener("change", () => { for (const column of columns) column.showRaw(byId("raw").checked); });
 
 // ---- Dialogs ----
@@ -363,18 +367,18 @@ async function listPresets(chosen) {
 }
 
 async function withPresets(act) {
-  if (!store) { tell("preset-told", "This browser keeps nothing for this site."); return; }
-  try { await act(); } catch (error) { tell("preset-told", `The browser did not do that: ${error.message}`); }
+  if (!store) { tell("preset-status", "This browser keeps nothing for this site."); return; }
+  try { await act(); } catch (error) { tell("preset-status", `The browser did not do that: ${error.message}`); }
 }
 
 async function savePreset() {
   const name = field("preset-name").value.trim();
-  if (!name) { tell("preset-told", "A preset needs a name."); field("preset-name").focus(); return; }
+  if (!name) { tell("preset-status", "A preset needs a name."); field("preset-name").focus(); return; }
   await withPresets(async () => {
     await store.savePreset({ name, settings: settings.read(columns.map((column) => column.model)) });
     await listPresets(name);
     field("preset-name").value = "";
-    tell("preset-told", `Saved "${name}".`);
+    tell("preset-status", `Saved "${name}".`);
   });
 }
 
@@ -384,7 +388,7 @@ field("load-preset").addEventListener("click", () => withPresets(async () => {
   if (running) return;
   const name = presets().value;
   const found = await store.read("presets", name);
-  if (!found) { await listPresets(); tell("preset-told", "That preset is not there any more."); return; }
+  if (!found) { await listPresets(); tell("preset-status", "That preset is not there any more."); return; }
   const chosen = cleanSettings(found.settings);
   // Columns keep their conversation; further ones are empty.
   const missing = showColumns(chosen.models.length ? chosen.models : columns.map((column) => column.model));
@@ -392,13 +396,13 @@ field("load-preset").addEventListener("click", () => withPresets(async () => {
   columns.forEach((column, place) => { if (column.turns !== conversation.columns[place].turns) column.load(conversation.columns[place].turns); });
   missing.push(...settings.write(chosen, fit));
   showCost();
-  tell("preset-told", `Loaded "${name}".${lacks(missing)}`);
+  tell("preset-status", `Loaded "${name}".${lacks(missing)}`);
 }));
 field("delete-preset").addEventListener("click", () => withPresets(async () => {
   const name = presets().value;
   await store.deletePreset(name);
   await listPresets();
-  tell("preset-told", `Deleted "${name}".`);
+  tell("preset-status", `Deleted "${name}".`);
 }));
 
 // ---- Begin ----
@@ -426,7 +430,7 @@ async function begin() {
   await listPresets();
   const shared = takeShared();
   if (shared) await openShared(shared);
-  else if (id && !new URLSearchParams(location.search).has("model")) await openKept(id);
+  else if (id && !new URLSearchParams(location.search).has("model")) await openKept(id, true);
   form.dataset.ready = "true";
 }
 begin();

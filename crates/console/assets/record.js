@@ -1,5 +1,5 @@
-// Conversations and settings as they are kept and shared. What is read back is checked field by field:
-// a browser's storage may be damaged, and a link may come from anyone.
+// Conversations and settings as they are kept and shared. Every field is checked when it is
+// read back: a browser's storage may be damaged, and a link may come from anyone.
 
 export const MAX_COLUMNS = 4;
 const MAX_TURNS = 2000;
@@ -91,7 +91,7 @@ export function cleanShared(value) {
   return { title: text(value.title, 200), settings: cleanSettings(value.settings), columns: cleanColumns(value.columns, true) };
 }
 
-// What a link carries of a conversation.
+// Content of a link to a conversation.
 export function sharedOf(conversation, settings, withMessages) {
   const columns = conversation.columns.map(({ model, turns }) => ({
     model,

@@ -1,5 +1,5 @@
-// Conversations and presets in the browser: one IndexedDB database per account, so that nobody sees
-// another account's. Nothing of it is sent to the server.
+// Conversations and presets in the browser: one IndexedDB database per account, so that no account sees
+// those of another. Nothing of it is sent to the server.
 
 // Accounts whose database is deleted at sign-out. `console.js` reads the list.
 const SIGN_OUT_KEY = "portunus-delete-at-sign-out";

@@ -197,7 +197,7 @@ fn presets() -> Markup {
                 div.inline-copy {
                     button.copy name="save-preset" type="button" { "Save the settings" }
                 }
-                p.help #preset-told role="status" hidden {}
+                p.help #preset-status role="status" hidden {}
             }
         }
     }

@@ -347,7 +347,7 @@ pub(super) fn compared(stage: &mut BrowserStage) -> Result<()> {
     page.fill("#system", "Be kind.")?;
     page.fill("#preset-name", "three models")?;
     page.press("button[name='save-preset']")?;
-    page.wait("document.getElementById('preset-told').textContent.startsWith('Saved')")?;
+    page.wait("document.getElementById('preset-status').textContent.startsWith('Saved')")?;
     open(&mut page, url, "demo-echo")?;
     page.press("button[name='load-preset']")?;
     counts(&mut page, ".column", 3)?;
