@@ -1,6 +1,6 @@
 //! The journeys. Later ones build on earlier ones.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::actions::{NEW_PASSWORD, PASSWORD, call_as_shown, new_account, sign_in};

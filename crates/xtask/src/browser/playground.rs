@@ -345,6 +345,7 @@ pub(super) fn compared(stage: &mut BrowserStage) -> Result<()> {
 
     // A preset keeps the models and the settings.
     page.fill("#system", "Be kind.")?;
+    page.press("details:has(#preset) summary")?;
     page.fill("#preset-name", "three models")?;
     page.press("button[name='save-preset']")?;
     page.wait("document.getElementById('preset-status').textContent.startsWith('Saved')")?;
