@@ -14,6 +14,8 @@ import { inline } from "./markdown-inline.js";
 const MAX_DEPTH = 12;
 const MAX_COLUMNS = 100;
 const FRAME_MS = 16;
+// Blocks that make the pause between two renderings a millisecond longer.
+const BLOCKS_PER_MS = 40;
 // Number of blocks above which those out of view are not laid out.
 const LONG_TEXT = 200;
 
@@ -316,8 +318,9 @@ export class MarkdownView {
   append(text) {
     this.text += text;
     if (this.waiting) return;
-    // A timer, because hidden pages have no frames.
-    this.waiting = setTimeout(() => this.render(), Math.max(FRAME_MS, this.free - performance.now()));
+    // A timer, because hidden pages have no frames. The layout of a long text takes time as well.
+    const pause = FRAME_MS + this.node.childElementCount / BLOCKS_PER_MS;
+    this.waiting = setTimeout(() => this.render(), Math.max(pause, this.free - performance.now()));
   }
 
   // Renders at once what is still waiting.

@@ -98,6 +98,8 @@ function number() {
     remove.setAttribute("aria-label", `Remove ${name.toLowerCase()}`);
   }
   field("add-model").hidden = columns.length >= MAX_COLUMNS;
+  document.querySelector("main").classList.toggle("wide", columns.length > 1);
+  frame.parentElement.classList.toggle("many", columns.length > 2);
 }
 
 const fit = () => settings.fit(columns);
