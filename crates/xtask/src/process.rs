@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Timeout of a server to end after a signal.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -151,6 +151,15 @@ impl Drop for TempFolder {
     }
 }
 
+/// Kills a group of processes; none may be left of it.
+pub(crate) fn kill_group(id: u32) -> Result<()> {
+    // The shell's built-in `kill`. The one of dash takes a group only behind `-s KILL --`.
+    let kill = "kill -s KILL -- \"-$0\" 2>/dev/null || ! kill -s 0 -- \"-$0\" 2>/dev/null";
+    let ended = Command::new("sh").args(["-c", kill, &id.to_string()]).status()?;
+    ensure!(ended.success(), "the group of processes {id} cannot be killed");
+    Ok(())
+}
+
 /// Returns a free port. Another process could take it first, but the kernel hands out ports in
 /// turn, so that this does not happen in practice.
 pub(crate) fn free_port() -> Result<u16> {
@@ -160,6 +169,7 @@ pub(crate) fn free_port() -> Result<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt as _;
 
     #[test]
     fn a_server_ends_when_asked_and_its_folder_goes() {
@@ -170,6 +180,28 @@ mod tests {
         assert!(!sleep.stop(Signal::Term).unwrap().success());
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_group_is_killed_with_those_that_its_first_process_left() {
+        let folder = TempFolder::new("group").unwrap();
+        let path = folder.path().join("left");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & echo $! >\"$0\""]).arg(&path).process_group(0);
+        let mut first = command.spawn().unwrap();
+        first.wait().unwrap();
+        let left = fs::read_to_string(&path).unwrap();
+        let stat = Path::new("/proc").join(left.trim()).join("stat");
+        // A zombie, if nobody waits for it.
+        let runs = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        assert!(runs());
+        kill_group(first.id()).unwrap();
+        let begin = Instant::now();
+        while runs() {
+            assert!(begin.elapsed() < STOP_TIMEOUT, "it still runs");
+            thread::sleep(Duration::from_millis(1));
+        }
+        kill_group(first.id()).unwrap();
     }
 
     #[test]

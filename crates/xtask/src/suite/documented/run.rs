@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::page::{CommandPlace, OperatorPage, PageAction, matches};
+use crate::process::kill_group;
 
 /// Timeout of a page. It decides only how long a broken page takes to fail.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(180);
@@ -104,8 +105,7 @@ impl PageRunner {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        let group = format!("-{}", child.id());
-        Command::new("sh").args(["-c", "kill -KILL -- \"$0\" 2>/dev/null", &group]).status()?;
+        kill_group(child.id())?;
         child.wait()?;
         if !ended {
             println!("{path}: it took more than {PAGE_TIMEOUT:?} and was ended");
