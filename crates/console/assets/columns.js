@@ -217,6 +217,8 @@ export class Column {
     const question = turns.at(-1);
     const wholeWish = { ...wish, picture: this.isImage };
     const body = JSON.stringify(bodyOf(name, model, turns, wholeWish));
+    // The key may be changed while the answer comes.
+    const key = this.page.keyId();
     const turn = { role: "assistant", model, format: name, raw: undefined, text: "", thinking: "", pictures: [], calls: [], unfinished: true };
     turns.push(turn);
     const view = this.addAnswer(turn, question.text ?? "");
@@ -244,7 +246,7 @@ export class Column {
     try {
       const response = await fetch("/console/playground/call" + format.path(model, wish.stream), {
         method: "POST", signal, credentials: "same-origin",
-        headers: { "content-type": "application/json", "x-playground-key": this.page.keyId(), ...format.headers },
+        headers: { "content-type": "application/json", "x-playground-key": key, ...format.headers },
         body,
       });
       id = response.headers.get("x-request-id") ?? "";
@@ -273,16 +275,16 @@ export class Column {
     turn.called = Boolean(id) && !refused;
     if (turn.calls.length && this.turns === turns) this.askForResults(turn.calls);
     this.page.changed(conversation);
-    if (turn.called) this.receipt(id, view, conversation);
+    if (turn.called) this.receipt(id, key, view, conversation);
   }
 
   // Adds the price to an answer. The receipt exists a moment after the last byte.
-  async receipt(id, view, conversation) {
+  async receipt(id, key, view, conversation) {
     const { turn } = view;
     for (const delay of RECEIPT_DELAYS_MS) {
       await new Promise((go) => { setTimeout(go, delay); });
       try {
-        const got = await fetch(`/console/playground/call/v1/usage/${encodeURIComponent(id)}`, { headers: { "x-playground-key": this.page.keyId() } });
+        const got = await fetch(`/console/playground/call/v1/usage/${encodeURIComponent(id)}`, { headers: { "x-playground-key": key } });
         if (!got.ok) continue;
         const entry = await got.json();
         const nanos = nanosOf(entry.cost_usd);

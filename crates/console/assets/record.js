@@ -3,6 +3,8 @@
 
 export const MAX_COLUMNS = 4;
 const MAX_TURNS = 2000;
+// Each turn of a link is laid out before the page can be used.
+const MAX_SHARED_TURNS = 500;
 const MAX_TEXT_LENGTH = 4_000_000;
 const FORMATS = ["chat", "responses", "messages", "native", "images", "embeddings"];
 
@@ -58,7 +60,8 @@ function cleanTurn(turn, shared) {
     thinking: text(turn.thinking), facts: text(turn.facts, 1000), priced: text(turn.priced, 1000),
     pictures: list(turn.pictures, 100).filter((url) => typeof url === "string"),
     objection: whole ? text(turn.objection, 10_000) : "The page was left before the answer ended.",
-    called: turn.called === true,
+    // A call whose answer was not awaited has a cost too.
+    called: turn.called === true || !whole,
     nanos: /^-?[0-9]{1,18}$/.test(turn.nanos) ? turn.nanos : undefined,
   });
   if (!whole && !answer.text) answer.skipped = true;
@@ -67,6 +70,8 @@ function cleanTurn(turn, shared) {
 
 // Columns of a conversation: [{ model, turns }].
 function cleanColumns(value, shared) {
+  const isLong = (column) => Array.isArray(column?.turns) && column.turns.length > MAX_SHARED_TURNS;
+  if (shared && list(value, MAX_COLUMNS).some(isLong)) throw new Error(`It has more than ${MAX_SHARED_TURNS} messages with one model.`);
   const columns = list(value, MAX_COLUMNS).map((column) => ({
     model: text(column?.model, 500),
     turns: list(column?.turns, MAX_TURNS).map((turn) => cleanTurn(turn, shared)),

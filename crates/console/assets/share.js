@@ -4,7 +4,8 @@ const PREFIX = "#s=";
 // Chat programs and mail cut longer links.
 export const MAX_LINK_LENGTH = 32_000;
 const MAX_FRAGMENT_LENGTH = 400_000;
-const MAX_JSON_BYTES = 4_000_000;
+// A link of a real conversation has a tenth of it.
+const MAX_JSON_BYTES = 300_000;
 
 const reads = (bytes, way) => new Blob([bytes]).stream().pipeThrough(way).getReader();
 

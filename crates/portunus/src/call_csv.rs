@@ -13,13 +13,23 @@ pub(crate) fn call_line(entry_json: &Value) -> String {
     csv_line(csv_cells(entry_json).map(|(_, value)| value))
 }
 
-/// Flattens the JSON of a call into columns. Nested fields get the name of their parent as prefix;
-/// lists stay JSON.
+/// Parts of an error. A call without one has their columns too.
+const ERROR_PARTS: [&str; 3] = ["code", "field", "message"];
+
+/// Flattens the JSON of a call into columns, which are the same for every call. Nested fields get the name of
+/// their parent as prefix; lists stay JSON, and so do tags, whose names the caller chose.
 fn csv_cells(entry_json: &Value) -> impl Iterator<Item = (String, String)> {
     let mut cells = Vec::new();
     let facts = entry_json.as_object().into_iter().flatten();
     for (name, value) in facts {
         match value {
+            error if name == "error" => {
+                for part in ERROR_PARTS {
+                    let cell = error.get(part).map(csv_cell).unwrap_or_default();
+                    cells.push((format!("{name}_{part}"), cell));
+                }
+            }
+            tags if name == "tags" => cells.push((name.clone(), csv_cell(tags))),
             Value::Object(parts) => {
                 for (part, value) in parts {
                     cells.push((format!("{name}_{part}"), csv_cell(value)));
@@ -68,6 +78,8 @@ pub(crate) fn read_line(text: &str) -> Option<(Vec<String>, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use canon::{Micros, Money, Usage};
+    use ledger::{CallError, LedgerEntry};
     use serde_json::json;
 
     #[test]
@@ -77,6 +89,32 @@ mod tests {
         assert_eq!(names, "a,b_c,b_d,e\r\n");
         let values = call_line(&entry_json);
         assert_eq!(values, "1,\"x,y\",,\"[\"\"\\\"\"q\\\"\"\\n\"\"]\"\r\n");
+    }
+
+    #[test]
+    fn every_call_has_the_same_columns() {
+        let names = |call: &LedgerEntry| call_header(&api::export_json(call, &[]));
+        let plain = LedgerEntry::default();
+        let labelled = LedgerEntry {
+            error: Some(Box::new(CallError::new("timeout", "", "no lane answered"))),
+            tags: [("team", "blue"), ("beta", "")].into_iter().collect(),
+            end_user: "somebody".into(),
+            session: "run".into(),
+            first_byte_us: Some(Micros::new(5)),
+            held: Some(Money::MAX),
+            told: Some(Box::new(Usage { output: 5, ..Usage::default() })),
+            service: "flex".into(),
+            ..LedgerEntry::default()
+        };
+        assert_eq!(names(&labelled), names(&plain));
+        let line = call_line(&api::export_json(&labelled, &[]));
+        let (cells, _) = read_line(&line).unwrap();
+        let header = names(&plain);
+        let (header, _) = read_line(&header).unwrap();
+        let at = |name: &str| &*cells[header.iter().position(|own| own == name).unwrap()];
+        assert_eq!(at("tags"), r#"{"beta":"","team":"blue"}"#);
+        assert_eq!((at("error_code"), at("error_message")), ("timeout", "no lane answered"));
+        assert_eq!(at("end_user"), "somebody");
     }
 
     #[test]

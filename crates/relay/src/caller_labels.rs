@@ -8,7 +8,7 @@ use dialects::CallerLabels;
 use ledger::CallTags;
 use transport::{HeaderBlock, visible_text};
 
-use crate::session_id::caller_id;
+use crate::session_id::{caller_id, hashed_id};
 
 pub(super) const TAGS_HEADER: &str = "x-portunus-tags";
 pub(super) const END_USER_HEADER: &str = "x-portunus-end-user";
@@ -76,9 +76,11 @@ impl HeaderLabels {
             return CallTags::default();
         }
         let kept = |text: &str| caller_id(text).unwrap_or_default();
+        // The first equals sign of `name=value` ends the name.
+        let kept_name = |name: &str| if name.contains('=') { hashed_id(name) } else { kept(name) };
         let in_header = self.tags.iter().map(|(name, value)| (&**name, &**value));
         let in_header = in_header.map(|(name, value)| (name.into(), value.into()));
-        let in_body = body.tags.iter().map(|(name, value)| (kept(name), kept(value)));
+        let in_body = body.tags.iter().map(|(name, value)| (kept_name(name), kept(value)));
         in_header.chain(in_body).collect()
     }
 }
@@ -122,7 +124,11 @@ mod tests {
     fn headers_count_more_than_the_body() {
         let body = CallerLabels {
             end_user: Some("of the body".into()),
-            tags: vec![("team".into(), "red".into()), ("long".into(), "v".repeat(300).into())],
+            tags: vec![
+                ("team".into(), "red".into()),
+                ("long".into(), "v".repeat(300).into()),
+                ("a=b".into(), "c".into()),
+            ],
         };
         let mut labels = HeaderLabels::default();
         assert_eq!(labels.end_user(&body).as_str(), "of the body");
@@ -133,6 +139,7 @@ mod tests {
         let tags = labels.tags(&body);
         assert_eq!(tags.value("team"), Some("blue"));
         assert!(tags.value("long").unwrap().starts_with("sha256:"));
+        assert!(!tags.has("a=b=c") && tags.iter().any(|(_, value)| value == "c"));
         for wrong in ["ä".as_bytes(), "x".repeat(257).as_bytes()] {
             let error = labels.set_end_user(wrong).unwrap_err();
             assert_eq!(error.param(), Some(END_USER_HEADER));

@@ -38,12 +38,17 @@ pub fn caller_id(text: &str) -> Option<SharedText> {
     if text.len() <= MAX_ID_BYTES && !text.contains(char::is_control) {
         return Some(text.into());
     }
+    Some(hashed_id(text))
+}
+
+/// Returns the hash in place of an id.
+pub(super) fn hashed_id(text: &str) -> SharedText {
     let mut hashed = String::from("sha256:");
     for byte in digest::digest(&digest::SHA256, text.as_bytes()).as_ref() {
         // Writing to a string cannot fail.
         let _ = write!(hashed, "{byte:02x}");
     }
-    Some(hashed.into())
+    hashed.into()
 }
 
 #[cfg(test)]

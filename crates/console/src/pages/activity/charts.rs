@@ -57,7 +57,17 @@ fn chart_step(view: &ActivitySelection, begin: Micros, length: UsageStep) -> Cha
     let days = match length {
         UsageStep::Hour => None,
         UsageStep::Day => Some((first, first)),
-        UsageStep::Month => Some((first.first_of_month(), first.last_of_month())),
+        // The first and the last month may be in the range in part.
+        UsageStep::Month => match view.time {
+            TimeRange::Days(from, to) => {
+                Some((first.first_of_month().max(from), first.last_of_month().min(to)))
+            }
+            TimeRange::Recent(_) | TimeRange::Month(_) => {
+                let begin = Timestamp::from_microsecond(view.range().start.get());
+                let from = begin.map_or(first, |begin| begin.to_zoned(TimeZone::UTC).date());
+                Some((first.first_of_month().max(from), first.last_of_month()))
+            }
+        },
     };
     ChartStep {
         label: time.strftime(short).to_string(),

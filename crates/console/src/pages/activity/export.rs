@@ -94,6 +94,11 @@ impl CallExport {
     }
 }
 
+/// Writes the tags as an object, which is read back whatever is in them.
+fn tags_json(call: &LedgerEntry) -> String {
+    serde_json::to_string(&call.tags).unwrap_or_default()
+}
+
 const CSV_HEADER: &str = "request_id,ended,key,key_id,model,lane,format,status,outcome,streamed,\
     input_tokens,cached_tokens,output_tokens,thinking_tokens,estimated,cost_usd,first_byte_ms,took_ms,\
     error_code,error_message,began,session,account_id,end_user,tags\r\n";
@@ -125,7 +130,7 @@ fn csv_row(call: &LedgerEntry, names: &GroupNames) -> String {
         call.session.to_string(),
         call.account_id.to_string(),
         call.end_user.to_string(),
-        call.tags.to_string(),
+        if call.tags.is_empty() { String::new() } else { tags_json(call) },
     ];
     csv_line(fields)
 }

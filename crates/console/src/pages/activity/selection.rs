@@ -15,7 +15,8 @@ use crate::urls::{self, TEAM_PARAMETER};
 
 pub(super) const PAGE_PATH: &str = "/console/activity";
 pub(super) const FILE_PATH: &str = "/console/activity.csv";
-const MAX_PARAMETER_BYTES: usize = 256;
+/// A tag has a name and a value of 256 bytes each.
+const MAX_PARAMETER_BYTES: usize = 520;
 
 /// Parameters of the chart.
 const METRIC: &str = "what";
@@ -182,17 +183,29 @@ impl ActivitySelection {
         self.address(PAGE_PATH, &[("range", ""), ("from", ""), ("to", "")])
     }
 
-    /// Address of the calls of a group of this selection; `None` for a group without a name.
+    /// Address of the calls of a group of this selection; `None` for a group without a name, and if an address
+    /// cannot have both the group and a condition that is there.
     pub(super) fn with_group(&self, group: &str) -> Option<String> {
         if group.is_empty() {
             return None;
         }
-        Some(match (self.group_by, &self.tag) {
+        let (name, value) = match (self.group_by, &self.tag) {
             // A lane without a slash is a provider.
-            (GroupBy::Provider, _) => self.with_parameter("lane", group),
-            (GroupBy::Tag, Some(tag)) => self.with_parameter("tag", &format!("{tag}={group}")),
-            (by, _) => self.with_parameter(by.word(), group),
-        })
+            (GroupBy::Provider, _) => ("lane", group.to_owned()),
+            (GroupBy::Tag, Some(tag)) => ("tag", format!("{tag}={group}")),
+            (by, _) => (by.word(), group.to_owned()),
+        };
+        let condition = self.condition(name);
+        let is_narrower = match (self.group_by, self.filter.status) {
+            (GroupBy::Provider, _) if condition.contains('/') => {
+                return Some(self.with_parameter("lane", condition));
+            }
+            (GroupBy::Tag, _) => Some(condition) == self.tag.as_deref(),
+            (GroupBy::Status, Some(StatusFilter::Done | StatusFilter::Failed)) => false,
+            (_, _) => true,
+        };
+        let may_replace = condition.is_empty() || condition == value || is_narrower;
+        may_replace.then(|| self.with_parameter(name, &value))
     }
 
     /// Address of all calls of this time.
