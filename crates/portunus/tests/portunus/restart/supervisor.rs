@@ -4,7 +4,8 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use super::{Site, free_address, readiness};
 
@@ -12,40 +13,53 @@ use super::{Site, free_address, readiness};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Manager {
-    socket: UnixDatagram,
+    messages: mpsc::Receiver<String>,
     path: String,
 }
 
 impl Manager {
+    /// Listens and reads all the time, as a service manager does: the kernel keeps ten messages, and a program
+    /// waits for room for the next one.
     fn new(site: &Site) -> Self {
         let path = site.folder.join("notify").display().to_string();
         let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(DEADLINE)).unwrap();
-        Self { socket, path }
+        let (sender, messages) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 1_024];
+            while let Ok(length) = socket.recv(&mut bytes) {
+                let message = String::from_utf8(bytes[..length].to_vec()).unwrap();
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { messages, path }
     }
 
     /// Waits for a message with that line, and returns it.
     fn wait_for(&self, line: &str) -> String {
+        let end = Instant::now() + DEADLINE;
         loop {
-            let message = self.receive();
+            let message = self.receive(line, end);
             if message.lines().any(|one| one == line) {
                 return message;
             }
         }
     }
 
-    fn receive(&self) -> String {
-        let mut bytes = [0; 1_024];
-        let length = self.socket.recv(&mut bytes).unwrap();
-        String::from_utf8(bytes[..length].to_vec()).unwrap()
+    fn receive(&self, awaited: &str, end: Instant) -> String {
+        let left = end.saturating_duration_since(Instant::now());
+        let message = self.messages.recv_timeout(left).ok().filter(|_| !left.is_zero());
+        message.unwrap_or_else(|| panic!("no {awaited} within {DEADLINE:?}"))
     }
 
     /// Hangs up until the reload is told. A hangup in the moment of the start is too early for one.
     fn wait_for_reload(&self, hang_up: impl Fn()) -> String {
+        let end = Instant::now() + DEADLINE;
         loop {
             hang_up();
             for _ in 0..20 {
-                let message = self.receive();
+                let message = self.receive("RELOADING=1", end);
                 if message.lines().any(|one| one == "RELOADING=1") {
                     return message;
                 }
