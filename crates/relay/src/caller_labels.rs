@@ -10,8 +10,8 @@ use transport::{HeaderBlock, visible_text};
 
 use crate::session_id::{caller_id, hashed_id};
 
-pub(super) const TAGS_HEADER: &str = "x-portunus-tags";
-pub(super) const END_USER_HEADER: &str = "x-portunus-end-user";
+const TAGS_HEADER: &str = "x-portunus-tags";
+const END_USER_HEADER: &str = "x-portunus-end-user";
 /// Maximum number of tags in headers.
 const MAX_TAGS: usize = 16;
 const MAX_NAME_BYTES: usize = 64;

@@ -1,4 +1,4 @@
-//! Ids of sessions, and the headers that name them.
+//! Ids that callers choose, and the headers that name a session.
 
 use aws_lc_rs::digest;
 use canon::SharedText;
@@ -28,8 +28,8 @@ pub(super) fn from_headers(headers: &HeaderBlock) -> Option<SharedText> {
     signs.min_by_key(|(place, _)| *place).map(|(_, session)| session)
 }
 
-/// Returns an id that a caller chose as the gateway keeps it. One that is too long, or has control characters, is replaced by its
-/// hash, so that it can be shown and asked for; `None` for an empty one.
+/// Returns an id that a caller chose as the gateway keeps it; `None` for an empty one. An id that is too long,
+/// or has control characters, is replaced by its hash, so that it can be shown and asked for.
 pub fn caller_id(text: &str) -> Option<SharedText> {
     let text = text.trim();
     if text.is_empty() {
