@@ -143,7 +143,7 @@ fn totals_chart(
     }
     rows.push(others);
     rows.retain(|row| row.total() != 0);
-    let title = format!("{} over time, by {}", view.metric.title(), view.group_by.word());
+    let title = format!("{} over time, by {}", view.metric.title(), view.group_title());
     let chart = Chart {
         title: &title,
         steps: &axis.steps,
