@@ -19,6 +19,9 @@ const USER_ID: &str = "user_id";
 /// Word before the account in a user id of earlier versions of Claude Code.
 const ACCOUNT_MARK: &str = "_account_";
 
+/// Fields of an object of texts, by name.
+type TextPairs<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;
+
 /// The end user and the tags of a request, as its body names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerLabels {
@@ -31,9 +34,9 @@ pub struct CallerLabels {
 impl CallerLabels {
     /// Returns those of a body with these fields. `pairs` is an object of texts; others name nothing.
     pub fn read(user: Option<&str>, pairs: Option<&str>) -> Self {
-        let pairs: Option<BTreeMap<Cow<'_, str>, Cow<'_, str>>> =
-            pairs.and_then(|pairs| json::read(pairs).ok());
-        let pairs = pairs.unwrap_or_default();
+        let Some(pairs) = pairs.and_then(|pairs| json::read::<TextPairs<'_>>(pairs).ok()) else {
+            return Self { end_user: user.and_then(end_user), tags: Vec::new() };
+        };
         let end_user = user.and_then(end_user).or_else(|| end_user(pairs.get(USER_ID)?));
         let tags = pairs.into_iter().filter(|(name, _)| name != USER_ID);
         let tags = tags.map(|(name, value)| (name.into(), value.into())).collect();
