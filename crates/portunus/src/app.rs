@@ -21,6 +21,7 @@ use transport::{Connections, ShutdownPhase};
 use crate::listeners::ListeningSockets;
 use crate::node_journal::{self, FolderUse, OwnJournal, log_damage, posted_calls};
 use crate::process_limits;
+use crate::supervisor::SupervisorLink;
 
 /// Setting that holds the key pepper.
 const PEPPER_SETTING: &str = "key_pepper";
@@ -44,6 +45,8 @@ pub struct App {
     pub stop: CancellationToken,
     /// Cancelled when another process accepts the connections of this one.
     pub(crate) handed_over: CancellationToken,
+    /// Tells the service manager of this process.
+    pub(crate) supervisor: SupervisorLink,
     /// Sockets that another process may ask for.
     pub(crate) sockets: ListeningSockets,
     /// Cancelled when running calls must end before the drain timeout.
@@ -200,6 +203,7 @@ impl App {
             clock,
             stop,
             handed_over: CancellationToken::new(),
+            supervisor: SupervisorLink::start()?,
             sockets: ListeningSockets::default(),
             end_calls: CancellationToken::new(),
             metrics_connections: Arc::new(Connections::replacing_idle()),

@@ -46,8 +46,8 @@ pub(crate) async fn stop_on_signal(app: Arc<App>, mut signals: StopSignals) {
     let lingers = tokio::select! {
         () = app.handed_over.cancelled() => true,
         signal = signals.next() => {
-            app.tell_supervisor(SupervisorNews::Stopping);
             app.advance(ShutdownPhase::Linger);
+            app.tell_supervisor_first(SupervisorNews::Stopping).await;
             signal == StopSignal::Terminate
         }
     };

@@ -194,7 +194,7 @@ async fn hand_over(app: &App, mut stream: UnixStream) -> io::Result<bool> {
         return Ok(false);
     }
     if let Some(id) = peer.pid().and_then(|id| u32::try_from(id).ok()) {
-        app.tell_supervisor(SupervisorNews::Successor(id));
+        app.tell_supervisor_first(SupervisorNews::Successor(id)).await;
     }
     app.hand_over().await;
     tracing::info!("another process has taken over");

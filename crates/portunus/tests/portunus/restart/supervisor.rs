@@ -98,6 +98,34 @@ async fn the_service_manager_hears_of_every_state() {
     assert_eq!(new.ended().await, Some(0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_manager_that_does_not_read_stops_nothing() {
+    let site = Site::new("0s", "").await;
+    let path = site.folder.join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    // The kernel takes no message more.
+    let full = UnixDatagram::unbound().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.send_to(b"STATUS=full", &path).is_ok() {}
+    let program = || {
+        let mut command = site.program("data");
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "20000");
+        command
+    };
+    let old = site.start_command(program(), &free_address(), &[]);
+    for _ in 0..200 {
+        assert_eq!(readiness(&old.address).await, Some(200));
+    }
+    old.signal("-HUP");
+    let new = site.start_command(program(), &old.address.clone(), &["--take-over"]);
+    assert_eq!(old.ended().await, Some(0));
+    assert_eq!(readiness(&new.address).await, Some(200));
+    new.signal("-TERM");
+    assert_eq!(new.ended().await, Some(0));
+    assert!(site.log().contains("does not read its socket"), "{}", site.log());
+    drop(socket);
+}
+
 /// Passes the socket as descriptor 3, as a service manager does.
 fn activated(site: &Site, socket: &TcpListener) -> Command {
     let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" \"$@\"";
