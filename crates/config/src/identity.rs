@@ -3,12 +3,11 @@
 use lettre::message::Mailbox;
 use lettre::{AsyncSmtpTransport, Tokio1Executor};
 use std::collections::BTreeMap;
-use std::time::Duration;
 use store::AccountRole;
 
 use crate::error::FieldError;
 use crate::identity_groups::{self, GroupMapping};
-use crate::mail::Mailer;
+use crate::mail::{Mailer, SMTP_TIMEOUT};
 use crate::raw::{RawIdentity, RawMail};
 
 /// An OpenID Connect provider.
@@ -38,9 +37,6 @@ impl std::fmt::Debug for IdentityProvider {
             .finish_non_exhaustive()
     }
 }
-
-/// Time the mail server may take.
-const SMTP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Checks `[mail]`. The URL may hold a password, so no error repeats it.
 pub(super) fn mailer(raw: RawMail) -> Result<Mailer, FieldError> {

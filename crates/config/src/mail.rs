@@ -2,6 +2,10 @@
 
 use lettre::message::{Mailbox, MultiPart};
 use lettre::{AsyncSmtpTransport, AsyncTransport as _, Message, Tokio1Executor};
+use std::time::Duration;
+
+/// Time the mail server may take for one mail.
+pub(crate) const SMTP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A mail to one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +48,9 @@ pub enum MailError {
     /// The mail server failed.
     #[error(transparent)]
     Smtp(#[from] lettre::transport::smtp::Error),
+    /// The mail server did not answer.
+    #[error("the mail server did not answer within {} s", SMTP_TIMEOUT.as_secs())]
+    Timeout,
 }
 
 impl Mailer {
@@ -58,7 +65,10 @@ impl Mailer {
             .subject(subject)
             .message_id(None)
             .multipart(MultiPart::alternative_plain_html(text, html))?;
-        self.smtp.send(message).await?;
-        Ok(())
+        // The limit of the library is for the connection only.
+        match tokio::time::timeout(SMTP_TIMEOUT, self.smtp.send(message)).await {
+            Ok(sent) => Ok(sent.map(drop)?),
+            Err(_) => Err(MailError::Timeout),
+        }
     }
 }
