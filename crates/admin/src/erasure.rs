@@ -2,7 +2,7 @@
 
 use relay::FileStore;
 use serde_json::Value;
-use store::{Account, AccountRole, ErasedCounts, PersonChange, RETENTION_TURN_TIME};
+use store::{Account, AccountRole, ClusterTurn, ErasedCounts, PersonChange, TURN_TIME};
 
 use crate::account_admin::AccountAdmin;
 use crate::actor::Actor;
@@ -64,7 +64,7 @@ impl AccountAdmin {
         self.reload_keys_of(&account.id).await?;
         *counts.entry("audit_lines").or_default() += named_lines;
         let process = format!("erasure {}", uuid::Uuid::now_v7());
-        if !self.store.wait_for_retention_turn(&process).await? {
+        if !self.store.wait_for_turn(ClusterTurn::Retention, &process).await? {
             return Err(AdminError::Conflict(format!(
                 "the account is locked and its names are erased, but calls are being archived for long; \
                  the rest is erased by a running gateway within minutes, or by `portunus forget {}`",
@@ -72,7 +72,7 @@ impl AccountAdmin {
             )));
         }
         let erasing = self.erase_rest(&account.id, files);
-        let rest = self.store.in_retention_turn(&process, RETENTION_TURN_TIME, erasing).await?;
+        let rest = self.store.in_turn(ClusterTurn::Retention, &process, TURN_TIME, erasing).await?;
         for (table, count) in rest? {
             *counts.entry(table).or_default() += count;
         }

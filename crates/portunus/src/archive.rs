@@ -20,7 +20,7 @@ use std::io::{Read as _, Write as _};
 use std::ops::Range;
 use std::time::Duration;
 use store::{
-    ArchiveFile, ArchivePart, ArchiveState, AuditLine, CallPosting, RETENTION_TURN_TIME, Store,
+    ArchiveFile, ArchivePart, ArchiveState, AuditLine, CallPosting, ClusterTurn, Store, TURN_TIME,
 };
 
 use crate::archive_place::{list_files, put_file, read_file};
@@ -73,7 +73,7 @@ pub(crate) struct CallArchiver<'a> {
 impl CallArchiver<'_> {
     /// Takes the turn. Returns false if another process has it.
     pub(crate) async fn take_turn(&self) -> anyhow::Result<bool> {
-        Ok(self.store.take_retention_turn(self.process, RETENTION_TURN_TIME).await?)
+        Ok(self.store.take_turn(ClusterTurn::Retention, self.process, TURN_TIME).await?)
     }
 
     /// Does work in the turn, prolongs the turn meanwhile, and gives it back.
@@ -81,7 +81,7 @@ impl CallArchiver<'_> {
         &self,
         work: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
-        self.store.in_retention_turn(self.process, RETENTION_TURN_TIME, work).await?
+        self.store.in_turn(ClusterTurn::Retention, self.process, TURN_TIME, work).await?
     }
 
     /// Completes what an earlier process left, and archives the calls of blocks that end within the range. The

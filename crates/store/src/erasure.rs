@@ -53,7 +53,7 @@ macro_rules! own_keys {
 }
 
 /// Rows of an account, by table. Keys are not deleted, but lose their names.
-const COUNTS: [(&str, &str); 18] = [
+const COUNTS: [(&str, &str); 20] = [
     ("sessions", "SELECT COUNT(*) FROM sessions WHERE account_id = $1"),
     ("known_devices", "SELECT COUNT(*) FROM known_devices WHERE account_id = $1"),
     ("links", "SELECT COUNT(*) FROM links WHERE account_id = $1"),
@@ -62,6 +62,8 @@ const COUNTS: [(&str, &str); 18] = [
     ("members", "SELECT COUNT(*) FROM members WHERE account_id = $1"),
     ("mcp_grants", "SELECT COUNT(*) FROM mcp_grants WHERE account_id = $1"),
     ("scim_users", "SELECT COUNT(*) FROM scim_users WHERE account_id = $1"),
+    ("alert_settings", "SELECT COUNT(*) FROM alert_settings WHERE account_id = $1"),
+    ("alerts", "SELECT COUNT(*) FROM alerts WHERE account_id = $1"),
     ("keys", concat!("SELECT COUNT(*) FROM keys WHERE ", own_keys!())),
     (
         "refresh_tokens",
@@ -86,7 +88,7 @@ const COUNTS: [(&str, &str); 18] = [
 ];
 
 /// Deletions of the first step.
-const DROP_SIGN_INS: [(&str, &str); 10] = [
+const DROP_SIGN_INS: [(&str, &str); 12] = [
     ("sessions", "DELETE FROM sessions WHERE account_id = $1"),
     ("known_devices", "DELETE FROM known_devices WHERE account_id = $1"),
     ("links", "DELETE FROM links WHERE account_id = $1"),
@@ -96,6 +98,8 @@ const DROP_SIGN_INS: [(&str, &str); 10] = [
     ("mcp_grants", "DELETE FROM mcp_grants WHERE account_id = $1"),
     // With its addresses and its memberships of groups.
     ("scim_users", "DELETE FROM scim_users WHERE account_id = $1"),
+    ("alert_settings", "DELETE FROM alert_settings WHERE account_id = $1"),
+    ("alerts", "DELETE FROM alerts WHERE account_id = $1"),
     (
         "refresh_tokens",
         concat!(

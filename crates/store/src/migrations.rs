@@ -51,6 +51,7 @@ macro_rules! embedded {
             (42, "scim state", include_str!(concat!($folder, "0042_scim_state.sql"))),
             (43, "owner index", include_str!(concat!($folder, "0043_owner_index.sql"))),
             (44, "block begins", include_str!(concat!($folder, "0044_block_begins.sql"))),
+            (45, "alerts", include_str!(concat!($folder, "0045_alerts.sql"))),
         ]
     };
 }

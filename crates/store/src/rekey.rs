@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use crate::db::{clean, on_reader, on_writer};
 use crate::row::row;
 use crate::vault::{SealedSecret, Vault, VaultError};
-use crate::{Store, StoreError, acme, data_keys, factors, mcp_grants, stored_config};
+use crate::{
+    Store, StoreError, acme, alert_settings, data_keys, factors, mcp_grants, stored_config,
+};
 
 /// Rows per query.
 const ROWS_PER_QUERY: i64 = 100;
@@ -27,7 +29,7 @@ struct SealedTable {
     label: fn(&str, &str, &str) -> String,
 }
 
-const SEALED_TABLES: [SealedTable; 7] = [
+const SEALED_TABLES: [SealedTable; 8] = [
     SealedTable {
         old: "SELECT id, provider_id AS owner, place, sealed AS bytes, sealed_by FROM credentials \
             WHERE sealed_by <> $1 AND id > $2 ORDER BY id LIMIT $3",
@@ -73,12 +75,20 @@ const SEALED_TABLES: [SealedTable; 7] = [
             WHERE id = $1 AND sealed = $2",
         label: |id, _, _| acme::certificate_label(id),
     },
+    SealedTable {
+        old: "SELECT account_id AS id, '' AS owner, '' AS place, sealed AS bytes, sealed_by \
+            FROM alert_settings WHERE sealed_by <> $1 AND account_id > $2 ORDER BY account_id LIMIT $3",
+        reseal: "UPDATE alert_settings SET sealed = $3, sealed_by = $4 \
+            WHERE account_id = $1 AND sealed = $2",
+        label: |id, _, _| alert_settings::webhook_label(id),
+    },
 ];
 const COUNT: &str = "SELECT sealed_by, COUNT(*) FROM \
     (SELECT sealed_by FROM credentials UNION ALL SELECT sealed_by FROM data_keys UNION ALL \
      SELECT sealed_by FROM mcp_grants UNION ALL SELECT sealed_by FROM mcp_clients UNION ALL \
      SELECT sealed_by FROM acme_accounts UNION ALL \
      SELECT sealed_by FROM acme_certificates WHERE sealed_by IS NOT NULL UNION ALL \
+     SELECT sealed_by FROM alert_settings WHERE sealed_by IS NOT NULL UNION ALL \
      SELECT sealed_by FROM factors WHERE sealed_by IS NOT NULL) AS sealed \
     GROUP BY sealed_by ORDER BY sealed_by";
 

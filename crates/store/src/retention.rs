@@ -4,11 +4,9 @@
 //! Every method deletes a small batch in one transaction and returns its size, so that other writers wait for a
 //! few milliseconds only and a process can be killed at any time.
 
-use std::time::{Duration, Instant};
-
 use canon::Micros;
 
-use crate::db::{Db, clean, in_transaction, on_reader, on_writer};
+use crate::db::{Db, in_transaction, on_reader, on_writer};
 use crate::rollup::Scope;
 use crate::{Store, StoreError, UsageStep};
 
@@ -19,15 +17,6 @@ const VACUUM_PAGES: i64 = 200;
 
 /// Name of the setting with the day from which hours of usage are complete.
 pub(crate) const USAGE_HOURS_FROM: &str = "usage_hours_from";
-/// Name of the setting with the process that deletes old rows now, and the end of its turn.
-const TURN: &str = "retention_turn";
-/// Time for which a process has the turn without a renewal. The next one waits so long for one that was killed.
-pub const RETENTION_TURN_TIME: Micros = Micros::from_secs(30);
-const RENEWALS_PER_TURN: u64 = 3;
-/// Time to wait for a turn, which is longer than that of a killed process, and the pause between two looks.
-const TURN_WAIT: Duration = Duration::from_secs(40);
-const TURN_LOOK_PAUSE: Duration = Duration::from_millis(250);
-const MOVE_TURN: &str = "UPDATE settings SET value = $3 WHERE name = $1 AND value = $2";
 
 const DROP_AUDITS: &str = "DELETE FROM audits WHERE id IN \
     (SELECT id FROM audits WHERE at < $1 AND id <= $2 ORDER BY at, id LIMIT $3)";
@@ -109,89 +98,6 @@ impl Store {
             }
         });
         Ok(dropped)
-    }
-
-    /// Takes the turn to delete old rows, or prolongs it. Returns false if another process has it. The clock is
-    /// that of the database.
-    pub async fn take_retention_turn(
-        &self,
-        process: &str,
-        lasts: Micros,
-    ) -> Result<bool, StoreError> {
-        let now = self.now().await?;
-        let seen = self.setting_or(TURN, "").await?;
-        if let Some((until, holder)) = seen.split_once(' ') {
-            let until = Micros::new(until.parse().unwrap_or_default());
-            if until > now && holder != process {
-                return Ok(false);
-            }
-        }
-        let own = format!("{} {process}", now.saturating_add(lasts).get());
-        self.move_turn(&seen, &own).await
-    }
-
-    /// Gives the turn back.
-    pub async fn end_retention_turn(&self, process: &str) -> Result<(), StoreError> {
-        let seen = self.setting_or(TURN, "").await?;
-        if seen.split_once(' ').is_some_and(|(_, holder)| holder == process) {
-            self.move_turn(&seen, "").await?;
-        }
-        Ok(())
-    }
-
-    /// Waits for the turn as long as one of a process that was killed may last. Returns false if a process that
-    /// runs has it.
-    pub async fn wait_for_retention_turn(&self, process: &str) -> Result<bool, StoreError> {
-        let begun = Instant::now();
-        while !self.take_retention_turn(process, RETENTION_TURN_TIME).await? {
-            if begun.elapsed() > TURN_WAIT {
-                return Ok(false);
-            }
-            tokio::time::sleep(TURN_LOOK_PAUSE).await;
-        }
-        Ok(true)
-    }
-
-    /// Does work in the turn that this process has taken, prolongs the turn meanwhile, and gives it back. The work
-    /// is stopped if another process has got the turn.
-    pub async fn in_retention_turn<T>(
-        &self,
-        process: &str,
-        lasts: Micros,
-        work: impl Future<Output = T>,
-    ) -> Result<T, StoreError> {
-        let pause = Duration::from_micros(lasts.get().unsigned_abs() / RENEWALS_PER_TURN);
-        let renewing = async {
-            loop {
-                tokio::time::sleep(pause).await;
-                match self.take_retention_turn(process, lasts).await {
-                    Ok(true) => {}
-                    Ok(false) => return,
-                    // The work needs the database too, and reports it.
-                    Err(error) => {
-                        tracing::debug!("the turn of retention was not prolonged: {error}")
-                    }
-                }
-            }
-        };
-        // Both run at once: the work may hold the connection that the renewal waits for.
-        let done = tokio::select! {
-            done = work => done,
-            () = renewing => {
-                return Err(StoreError::Other(
-                    "another process has begun to archive or erase".to_owned(),
-                ));
-            }
-        };
-        self.end_retention_turn(process).await?;
-        Ok(done)
-    }
-
-    async fn move_turn(&self, from: &str, to: &str) -> Result<bool, StoreError> {
-        Ok(on_writer!(&self.db, pool => {
-            let moved = sqlx::query(MOVE_TURN).bind(TURN).bind(clean(from)).bind(clean(to));
-            moved.execute(pool).await?.rows_affected()
-        }) > 0)
     }
 
     /// Gives some unused pages of a SQLite file back to the file system. Returns the number of unused pages that

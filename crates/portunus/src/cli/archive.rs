@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use ledger::{Clock as _, SystemClock};
 use serde_json::json;
 use std::process::ExitCode;
-use store::{Store, UsageStep};
+use store::{ClusterTurn, Store, UsageStep};
 
 use super::common::{CommonArgs, confirm, open_existing};
 use super::ledger::parse_time;
@@ -99,7 +99,7 @@ async fn archive(
 ) -> anyhow::Result<ExitCode> {
     // A process that was killed keeps its turn for half a minute.
     anyhow::ensure!(
-        archiver.store.wait_for_retention_turn(archiver.process).await?,
+        archiver.store.wait_for_turn(ClusterTurn::Retention, archiver.process).await?,
         "another process archives or erases at the moment; try again in a few minutes"
     );
     let ArchivedTotals { parts, calls, cost } = archiver.in_turn(archiver.archive(range)).await?;

@@ -6,7 +6,8 @@ use canon::{Micros, Money};
 use ledger::{CallOutcome, LedgerEntry, SettlementKnowledge};
 use proptest::prelude::*;
 use store::{
-    ArchiveFile, ArchivePart, ArchiveState, AuditLine, KeyRecord, RefusedCalls, Store, UsageStep,
+    ArchiveFile, ArchivePart, ArchiveState, AuditLine, ClusterTurn, KeyRecord, RefusedCalls, Store,
+    UsageStep,
 };
 
 use crate::on_both;
@@ -367,14 +368,14 @@ async fn old_rows_of_other_tables_are_deleted_in_batches(database: Arc<TestDatab
 async fn one_process_has_the_turn(database: Arc<TestDatabase>) {
     let store = database.open().await;
     let long = Micros::from_secs(60);
-    assert!(store.take_retention_turn("a", long).await.unwrap());
-    assert!(!store.take_retention_turn("b", long).await.unwrap());
-    assert!(store.take_retention_turn("a", Micros::ZERO).await.unwrap(), "its own");
-    assert!(store.take_retention_turn("b", long).await.unwrap(), "it has expired");
-    store.end_retention_turn("a").await.unwrap();
-    assert!(!store.take_retention_turn("a", long).await.unwrap());
-    store.end_retention_turn("b").await.unwrap();
-    assert!(store.take_retention_turn("a", long).await.unwrap());
+    assert!(store.take_turn(ClusterTurn::Retention, "a", long).await.unwrap());
+    assert!(!store.take_turn(ClusterTurn::Retention, "b", long).await.unwrap());
+    assert!(store.take_turn(ClusterTurn::Retention, "a", Micros::ZERO).await.unwrap(), "its own");
+    assert!(store.take_turn(ClusterTurn::Retention, "b", long).await.unwrap(), "it has expired");
+    store.end_turn(ClusterTurn::Retention, "a").await.unwrap();
+    assert!(!store.take_turn(ClusterTurn::Retention, "a", long).await.unwrap());
+    store.end_turn(ClusterTurn::Retention, "b").await.unwrap();
+    assert!(store.take_turn(ClusterTurn::Retention, "a", long).await.unwrap());
     store.close().await;
 }
 
@@ -389,18 +390,21 @@ async fn a_turn_lasts_as_long_as_its_work_and_no_longer(database: Arc<TestDataba
         while turn().await <= first {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        assert!(!store.take_retention_turn("b", short).await.unwrap(), "a still works");
+        assert!(
+            !store.take_turn(ClusterTurn::Retention, "b", short).await.unwrap(),
+            "a still works"
+        );
         "done"
     };
-    assert!(store.take_retention_turn("a", long).await.unwrap());
-    assert_eq!(store.in_retention_turn("a", long, work).await.unwrap(), "done");
+    assert!(store.take_turn(ClusterTurn::Retention, "a", long).await.unwrap());
+    assert_eq!(store.in_turn(ClusterTurn::Retention, "a", long, work).await.unwrap(), "done");
     assert_eq!(turn().await, "", "it is given back");
     // A killed process renews nothing, and the next one waits for it.
-    assert!(store.take_retention_turn("killed", short).await.unwrap());
-    assert!(store.wait_for_retention_turn("next").await.unwrap());
+    assert!(store.take_turn(ClusterTurn::Retention, "killed", short).await.unwrap());
+    assert!(store.wait_for_turn(ClusterTurn::Retention, "next").await.unwrap());
     // Work whose turn was lost ends.
     let endless = std::future::pending::<()>();
-    let lost = store.in_retention_turn("killed", short, endless).await.unwrap_err();
+    let lost = store.in_turn(ClusterTurn::Retention, "killed", short, endless).await.unwrap_err();
     assert!(lost.to_string().contains("another process"), "{lost}");
     store.close().await;
 }

@@ -10,6 +10,7 @@
 
 mod accounts;
 mod acme;
+mod alerts;
 mod archive;
 mod attempt_counters;
 mod bulk_roles;

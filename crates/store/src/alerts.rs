@@ -1,0 +1,290 @@
+//! Alerts: levels of limits that spending has passed, each told once, and the state of their deliveries.
+//!
+//! One process at a time writes them, see [`crate::ClusterTurn::Alerts`].
+
+use canon::{Micros, Money};
+use sqlx::QueryBuilder;
+
+use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
+use crate::limit_standings::LimitKind;
+use crate::row::row;
+use crate::task_state::DeliveryState;
+use crate::{Store, StoreError};
+
+/// Rows that one transaction deletes.
+const BATCH_ROWS: i64 = 500;
+
+/// State of the delivery of an alert in one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlertDelivery {
+    /// The state; `None` if nobody is told in this way.
+    pub state: Option<DeliveryState>,
+    /// Number of attempts.
+    pub tries: u32,
+    /// Time of the next attempt, or of the last one.
+    pub at: Micros,
+    /// HTTP status of the last answer.
+    pub status: Option<u16>,
+}
+
+/// A level of a limit that spending has passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alert {
+    /// Its id.
+    pub id: String,
+    /// The account.
+    pub account_id: String,
+    /// The key; `None` for a limit of the whole account.
+    pub key_id: Option<String>,
+    /// The limit.
+    pub kind: LimitKind,
+    /// Begin of the spending that counts; 0 for a cap.
+    pub begun: Micros,
+    /// Amount of the limit.
+    pub amount: Money,
+    /// The level, in percent.
+    pub level: u8,
+    /// Money spent when it was noticed.
+    pub spent: Money,
+    /// Time at which it was noticed.
+    pub at: Micros,
+    /// Mail to the people of the account.
+    pub mail: AlertDelivery,
+    /// Message to the webhook of the account.
+    pub webhook: AlertDelivery,
+}
+
+/// A way in which an alert is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlertWay {
+    /// By mail.
+    Mail,
+    /// By a webhook.
+    Webhook,
+}
+
+/// A page of alerts, the newest first.
+#[derive(Clone, Debug, Default)]
+pub struct AlertFilter {
+    /// Of this account.
+    pub account_id: Option<String>,
+    /// Before the alert with that time and id.
+    pub before: Option<(Micros, String)>,
+}
+
+row! {
+    struct AlertRow {
+        id: String,
+        account_id: String,
+        key_id: String,
+        bound: String,
+        begun: Micros,
+        amount: Money,
+        level: u8,
+        spent: Money,
+        at: Micros,
+        mail: Option<String>,
+        mail_tries: u32,
+        mail_at: Micros,
+        webhook: Option<String>,
+        webhook_tries: u32,
+        webhook_at: Micros,
+        webhook_status: Option<i64>,
+    }
+}
+
+fn state(word: Option<String>) -> Result<Option<DeliveryState>, sqlx::Error> {
+    word.map(|word| DeliveryState::by_word(&word).ok_or_else(|| unknown_word(&word))).transpose()
+}
+
+impl TryFrom<AlertRow> for Alert {
+    type Error = sqlx::Error;
+
+    fn try_from(row: AlertRow) -> Result<Self, sqlx::Error> {
+        let kind = LimitKind::by_word(&row.bound).ok_or_else(|| unknown_word(&row.bound))?;
+        let mail = AlertDelivery {
+            state: state(row.mail)?,
+            tries: row.mail_tries,
+            at: row.mail_at,
+            status: None,
+        };
+        let webhook = AlertDelivery {
+            state: state(row.webhook)?,
+            tries: row.webhook_tries,
+            at: row.webhook_at,
+            status: row.webhook_status.and_then(|status| u16::try_from(status).ok()),
+        };
+        Ok(Self {
+            id: row.id,
+            account_id: row.account_id,
+            key_id: Some(row.key_id).filter(|id| !id.is_empty()),
+            kind,
+            begun: row.begun,
+            amount: row.amount,
+            level: row.level,
+            spent: row.spent,
+            at: row.at,
+            mail,
+            webhook,
+        })
+    }
+}
+
+const COLUMNS: &str = "SELECT id, account_id, key_id, bound, begun, amount, level, spent, at, \
+    mail, mail_tries, mail_at, webhook, webhook_tries, webhook_at, webhook_status FROM alerts ";
+const ADD: &str = "INSERT INTO alerts \
+    (id, account_id, key_id, bound, begun, amount, level, spent, at, mail, mail_at, webhook, webhook_at) \
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $9, $11, $9 \
+    WHERE EXISTS (SELECT 1 FROM accounts WHERE id = $2) ON CONFLICT DO NOTHING";
+const NOTE_MAIL: &str = "UPDATE alerts SET mail = $2, mail_tries = $3, mail_at = $4 WHERE id = $1";
+const NOTE_WEBHOOK: &str = "UPDATE alerts SET webhook = $2, webhook_tries = $3, webhook_at = $4, \
+    webhook_status = $5 WHERE id = $1";
+const POSTPONE_MAIL: &str = "UPDATE alerts SET mail_at = $2 \
+    WHERE account_id = $1 AND mail = 'pending' AND mail_at < $2";
+const POSTPONE_WEBHOOK: &str = "UPDATE alerts SET webhook_at = $2 \
+    WHERE account_id = $1 AND webhook = 'pending' AND webhook_at < $2";
+const LAST_MAIL: &str = "SELECT CAST(COALESCE(MAX(mail_at), 0) AS BIGINT) FROM alerts \
+    WHERE account_id = $1 AND mail = 'delivered' AND at >= $2";
+const DROP: &str = "DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE at < $1 LIMIT $2)";
+
+impl Store {
+    /// Adds alerts, and returns those that were not known.
+    pub async fn add_alerts(&self, alerts: Vec<Alert>) -> Result<Vec<Alert>, StoreError> {
+        let mut added = Vec::new();
+        in_transaction!(&self.db, tx: Kind => {
+            for alert in alerts {
+                let Alert { id, account_id, key_id, kind, begun, amount, level, .. } = &alert;
+                let done = sqlx::query(ADD)
+                    .bind(clean(id))
+                    .bind(clean(account_id))
+                    .bind(clean(key_id.as_deref().unwrap_or_default()))
+                    .bind(kind.word())
+                    .bind(begun.get())
+                    .bind(amount.as_nanos())
+                    .bind(i64::from(*level))
+                    .bind(alert.spent.as_nanos())
+                    .bind(alert.at.get())
+                    .bind(alert.mail.state.map(DeliveryState::word))
+                    .bind(alert.webhook.state.map(DeliveryState::word))
+                    .execute(&mut *tx)
+                    .await?;
+                if done.rows_affected() > 0 {
+                    added.push(alert);
+                }
+            }
+        });
+        Ok(added)
+    }
+
+    /// Returns alerts, the newest first.
+    pub async fn alerts(&self, filter: &AlertFilter, most: u32) -> Result<Vec<Alert>, StoreError> {
+        let AlertFilter { account_id, before } = filter;
+        let rows: Vec<AlertRow> = on_reader!(&self.db, pool: Kind => {
+            let mut query = QueryBuilder::<Kind>::new(COLUMNS);
+            query.push("WHERE 1 = 1");
+            if let Some(id) = account_id {
+                query.push(" AND account_id = ").push_bind(clean(id));
+            }
+            if let Some((at, id)) = before {
+                query.push(" AND (at, id) < (").push_bind(at.get());
+                query.push(", ").push_bind(clean(id)).push(")");
+            }
+            query.push(" ORDER BY at DESC, id DESC LIMIT ").push_bind(i64::from(most));
+            query.build_query_as().fetch_all(pool).await?
+        });
+        read(rows)
+    }
+
+    /// Returns alerts that are due in one way, those first that have been due the longest.
+    pub async fn due_alerts(
+        &self,
+        way: AlertWay,
+        now: Micros,
+        most: u32,
+    ) -> Result<Vec<Alert>, StoreError> {
+        let (condition, order) = match way {
+            AlertWay::Mail => ("WHERE mail = 'pending' AND mail_at <= ", "mail_at"),
+            AlertWay::Webhook => ("WHERE webhook = 'pending' AND webhook_at <= ", "webhook_at"),
+        };
+        let rows: Vec<AlertRow> = on_reader!(&self.db, pool: Kind => {
+            let mut query = QueryBuilder::<Kind>::new(COLUMNS);
+            query.push(condition).push_bind(now.get());
+            query.push(" ORDER BY ").push(order).push(", at, id LIMIT ");
+            query.push_bind(i64::from(most));
+            query.build_query_as().fetch_all(pool).await?
+        });
+        read(rows)
+    }
+
+    /// Notes an attempt to deliver an alert.
+    pub async fn note_alert_delivery(
+        &self,
+        id: &str,
+        way: AlertWay,
+        delivery: AlertDelivery,
+    ) -> Result<(), StoreError> {
+        let AlertDelivery { state, tries, at, status } = delivery;
+        let statement = match way {
+            AlertWay::Mail => NOTE_MAIL,
+            AlertWay::Webhook => NOTE_WEBHOOK,
+        };
+        on_writer!(&self.db, pool => {
+            let note = sqlx::query(statement)
+                .bind(clean(id))
+                .bind(state.map(DeliveryState::word))
+                .bind(i64::from(tries))
+                .bind(at.get());
+            let note = match way {
+                AlertWay::Mail => note,
+                AlertWay::Webhook => note.bind(status.map(i64::from)),
+            };
+            note.execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Lets all pending alerts of an account wait in one way.
+    pub async fn postpone_alerts(
+        &self,
+        account_id: &str,
+        way: AlertWay,
+        until: Micros,
+    ) -> Result<(), StoreError> {
+        let statement = match way {
+            AlertWay::Mail => POSTPONE_MAIL,
+            AlertWay::Webhook => POSTPONE_WEBHOOK,
+        };
+        on_writer!(&self.db, pool => {
+            sqlx::query(statement).bind(clean(account_id)).bind(until.get()).execute(pool).await?;
+        });
+        Ok(())
+    }
+
+    /// Returns the time of the last mail about an alert of the account that is not older than `since`.
+    pub async fn last_alert_mail(
+        &self,
+        account_id: &str,
+        since: Micros,
+    ) -> Result<Micros, StoreError> {
+        let last: i64 = on_reader!(&self.db, pool => {
+            sqlx::query_scalar(LAST_MAIL)
+                .bind(clean(account_id))
+                .bind(since.get())
+                .fetch_one(pool)
+                .await?
+        });
+        Ok(Micros::new(last))
+    }
+
+    /// Deletes some alerts from before that time, and returns their number.
+    pub async fn drop_alerts(&self, before: Micros) -> Result<u64, StoreError> {
+        Ok(on_writer!(&self.db, pool => {
+            let drop = sqlx::query(DROP).bind(before.get()).bind(BATCH_ROWS);
+            drop.execute(pool).await?.rows_affected()
+        }))
+    }
+}
+
+fn read(rows: Vec<AlertRow>) -> Result<Vec<Alert>, StoreError> {
+    Ok(rows.into_iter().map(Alert::try_from).collect::<Result<_, sqlx::Error>>()?)
+}
