@@ -5,6 +5,7 @@
 
 mod admin;
 mod agent_routes;
+mod alert_messages;
 mod cached_contents;
 mod catalog;
 mod chat;

@@ -12,8 +12,14 @@ use crate::state::ConsoleState;
 use crate::urls::{TEAM_PARAMETER, with_team};
 
 /// Paths of the pages whose content depends on the chosen team.
-const SWITCHABLE_PATHS: [&str; 5] =
-    ["/console", "/console/keys", "/console/activity", "/console/playground", "/console/mcp"];
+const SWITCHABLE_PATHS: [&str; 6] = [
+    "/console",
+    "/console/keys",
+    "/console/activity",
+    "/console/alerts",
+    "/console/playground",
+    "/console/mcp",
+];
 
 /// The user a page is rendered for.
 #[derive(Clone, Copy)]

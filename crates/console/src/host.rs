@@ -69,6 +69,9 @@ pub trait ConsoleHost: Send + Sync + 'static {
     /// Vault for secrets that must be readable again.
     fn vault(&self) -> &Vault;
 
+    /// Secret that signs the alerts of an account.
+    fn alert_secret(&self, account_id: &str) -> String;
+
     /// Returns true if mail can be sent.
     fn can_mail(&self) -> bool;
 

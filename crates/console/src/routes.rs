@@ -17,9 +17,9 @@ use crate::pages::admin::{
     providers, settings, system,
 };
 use crate::pages::{
-    account, activity, agents, authorize, confirm, device, front, identity, key_list, keys, login,
-    mcp_servers, members, model, models, overview, people, playground, receipt, reference, reset,
-    revoke_keys, second_step, sessions, setup, signup, team, teams,
+    account, activity, agents, alerts, authorize, confirm, device, front, identity, key_list, keys,
+    login, mcp_servers, members, model, models, overview, people, playground, receipt, reference,
+    reset, revoke_keys, second_step, sessions, setup, signup, team, teams,
 };
 use crate::state::ConsoleState;
 use crate::{ConsoleHost, assets, error_page, form, guard, layout, links, urls};
@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 126] = [
+static ROUTES: [PageRoute; 128] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -101,6 +101,8 @@ static ROUTES: [PageRoute; 126] = [
     route!(Session GET  "/console" => overview::show),
     route!(Session GET  "/console/activity" => activity::show),
     route!(Session GET  "/console/activity.csv" => activity::csv),
+    route!(Session GET  "/console/alerts" => alerts::show),
+    route!(Session POST "/console/alerts" => alerts::change),
     route!(Session GET  "/console/sessions" => sessions::show),
     route!(Session GET  "/console/agents" => agents::show),
     route!(Session GET  "/console/mcp" => mcp_servers::show),

@@ -92,6 +92,7 @@ impl App {
         });
         self.start_certificates();
         self.start_retention();
+        self.start_alerts();
         let config = self.engine.config();
         if let Some(collector) = config.telemetry.clone().filter(|target| target.sends_audit) {
             let exporter = LogExporter::new(collector, &config.outbound, Arc::clone(&self.clock));

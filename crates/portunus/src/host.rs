@@ -69,6 +69,10 @@ impl ConsoleHost for App {
         &self.admin.vault
     }
 
+    fn alert_secret(&self, account_id: &str) -> String {
+        self.api.alert_secret(account_id)
+    }
+
     fn can_mail(&self) -> bool {
         self.config().mailer.is_some()
     }

@@ -4,6 +4,7 @@
 //! follow one call, start reading in the crate `relay`.
 
 mod acme;
+mod alerts;
 pub mod app;
 mod archive;
 mod archive_place;

@@ -4,6 +4,7 @@
 //! object changed in between (RFC 9110, section 13.1.1). Every change is written into the audit
 //! log.
 
+mod alerts;
 mod audit;
 mod credentials;
 mod keys;
@@ -19,6 +20,10 @@ mod usage;
 mod users;
 mod vault;
 
+pub(super) use alerts::{
+    change_settings as change_alert_settings, get_settings as get_alert_settings,
+    list as list_alerts,
+};
 pub(super) use audit::list as audit;
 use canon::{ApiError, ErrorKind, Micros, RESERVED_NAME, has_reserved_name};
 pub(super) use credentials::{

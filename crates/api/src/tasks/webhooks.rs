@@ -105,9 +105,8 @@ impl ApiState {
 
     /// Sends one attempt and returns the status of the answer.
     async fn post_webhook(&self, task: &Task, url: &str) -> Result<u16, FetchError> {
-        let broken = |e: &dyn std::fmt::Display| FetchError::Failed(e.to_string());
         if url.is_empty() {
-            return Err(broken(&"its URL cannot be decrypted"));
+            return Err(FetchError::Failed("its URL cannot be decrypted".to_owned()));
         }
         let now = self.clock().now();
         let body = json!({
@@ -115,7 +114,6 @@ impl ApiState {
             "timestamp": jiff::Timestamp::from_microsecond(now.get()).unwrap_or_default().to_string(),
             "data": task_json(self, task),
         });
-        let (body, seconds) = (body.to_string(), now.as_secs());
         let id = format!("msg_{}", task.id.trim_start_matches("task_"));
         // A message has several signatures, and a receiver accepts it for any of them. That of the
         // account is for accounts that share, and for receivers set up before keys had a secret.
@@ -123,17 +121,29 @@ impl ApiState {
             ObjectOwner::key(&task.account_id, &task.key_id),
             ObjectOwner::account(&task.account_id),
         ];
-        let signature = owners
-            .map(|owner| sign(&self.image_tasks.webhook_key(&owner), &id, seconds, &body))
-            .join(" ");
+        self.post_signed(url, &id, &owners, body.to_string()).await
+    }
+
+    /// Sends a message with a signature of each owner and returns the status of the answer.
+    pub(crate) async fn post_signed(
+        &self,
+        url: &str,
+        id: &str,
+        owners: &[ObjectOwner],
+        body: String,
+    ) -> Result<u16, FetchError> {
+        let seconds = self.clock().now().as_secs();
+        let signature = |owner| sign(&self.image_tasks.webhook_key(owner), id, seconds, &body);
+        let signatures: Vec<String> = owners.iter().map(signature).collect();
         let mut headers = HeaderMap::new();
         let fields = [
-            ("webhook-id", id),
+            ("webhook-id", id.to_owned()),
             ("webhook-timestamp", seconds.to_string()),
-            ("webhook-signature", signature),
+            ("webhook-signature", signatures.join(" ")),
         ];
         for (name, value) in fields {
-            headers.insert(name, HeaderValue::from_str(&value).map_err(|e| broken(&e))?);
+            let value = HeaderValue::from_str(&value);
+            headers.insert(name, value.map_err(|e| FetchError::Failed(e.to_string()))?);
         }
         self.config().media.fetcher.post(url, headers, Bytes::from(body)).await
     }

@@ -5,6 +5,7 @@
 
 mod account_changed;
 mod account_exists;
+mod alert;
 mod confirm;
 mod invite;
 mod reset;
@@ -12,6 +13,7 @@ mod signup;
 
 pub(crate) use account_changed::account_changed;
 pub(crate) use account_exists::account_exists;
+pub use alert::alert_mail;
 pub(crate) use confirm::confirm;
 pub(crate) use invite::invite;
 pub(crate) use reset::reset;
@@ -77,15 +79,21 @@ pub(crate) async fn send(state: &ConsoleState, mail: MailMessage) {
 }
 
 /// Sends a mail from a task that holds only the host.
-pub(crate) async fn send_through(host: &dyn ConsoleHost, name: &str, mut mail: MailMessage) {
-    mail.text.push_str(&format!("\n{name}\n"));
-    let signature = html! {
-        p style="max-width:30em;margin:16px auto 0;font-size:13px;color:#566166" { (name) }
-    };
-    mail.html = mail.html.replacen("</body>", &format!("{}</body>", signature.into_string()), 1);
+pub(crate) async fn send_through(host: &dyn ConsoleHost, name: &str, mail: MailMessage) {
+    let mail = signed(mail, name);
     let subject = mail.subject.clone();
     match host.send_mail(mail).await {
         Ok(()) => tracing::info!(subject, "sent a mail: {subject}"),
         Err(error) => tracing::error!(subject, "cannot send a mail: {error}"),
     }
+}
+
+/// Adds the name of the gateway to the end of a mail.
+fn signed(mut mail: MailMessage, name: &str) -> MailMessage {
+    mail.text.push_str(&format!("\n{name}\n"));
+    let signature = html! {
+        p style="max-width:30em;margin:16px auto 0;font-size:13px;color:#566166" { (name) }
+    };
+    mail.html = mail.html.replacen("</body>", &format!("{}</body>", signature.into_string()), 1);
+    mail
 }

@@ -118,6 +118,10 @@ impl ConsoleHost for FakeHost {
         &self.admin.vault
     }
 
+    fn alert_secret(&self, account_id: &str) -> String {
+        format!("whsec_{account_id}")
+    }
+
     fn can_mail(&self) -> bool {
         self.mail.load(Ordering::Relaxed)
     }

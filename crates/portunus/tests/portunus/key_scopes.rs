@@ -25,6 +25,7 @@ fn part_of(path: &str) -> Option<&str> {
     match path.strip_prefix("/api/admin/") {
         Some("health") => Some("metrics"),
         Some("directory") => Some("models"),
+        Some("alerts") => Some("usage"),
         Some(rest) if rest.starts_with("scim/") => Some("users"),
         Some(rest) => rest.split('/').next(),
         None => (path == "/metrics").then_some("metrics"),

@@ -14,6 +14,7 @@
 
 mod admin;
 mod admin_pages;
+mod alerts;
 mod answer_schemas;
 mod answers;
 mod at_rest;

@@ -12,7 +12,7 @@ use super::stage::BrowserStage;
 type Journey = fn(&mut BrowserStage) -> Result<()>;
 
 /// All journeys with their names.
-pub(super) const ALL: [(&str, Journey); 22] = [
+pub(super) const ALL: [(&str, Journey); 23] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground::question),
@@ -25,6 +25,7 @@ pub(super) const ALL: [(&str, Journey); 22] = [
     ("groups and days of a chart lead to their calls", super::activity::journey),
     ("a key is edited, rotated and revoked", keys),
     ("texts that would be scripts stay texts", super::hostile::texts),
+    ("an alert is chosen, found and told by mail", super::alerts::journey),
     ("signing up with an address that is proved by mail", sign_up),
     ("another password by mail", reset),
     ("a team, a member, a key they share, and what it cost", super::teams::journey),

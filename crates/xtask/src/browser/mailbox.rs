@@ -35,6 +35,31 @@ impl Mailbox {
 
     /// Returns the link in the next mail to an address. Both parts of the mail must contain it.
     pub(crate) fn link(&mut self, to: &str) -> Result<String> {
+        self.find(to, |plain| {
+            let links: Vec<&str> = plain
+                .match_indices("http://localhost:")
+                .filter_map(|(at, _)| plain.get(at..))
+                .filter_map(|rest| rest.split(['"', '<', '\r', '\n', ' ']).next())
+                .filter(|link| link.contains("/link/"))
+                .collect();
+            let Some(first) = links.first() else { return Ok(None) };
+            ensure!(links.len() >= 2, "a link is missing in one part of\n{plain}");
+            ensure!(links.iter().all(|link| link == first), "two links in\n{plain}");
+            Ok(Some((*first).to_owned()))
+        })
+    }
+
+    /// Waits for a mail to an address with this text in both parts.
+    pub(crate) fn mail_with(&mut self, to: &str, text: &str) -> Result<()> {
+        self.find(to, |plain| {
+            let count = plain.matches(text).count();
+            ensure!(count == 0 || count >= 2, "the text is missing in one part of\n{plain}");
+            Ok((count > 0).then_some(()))
+        })
+    }
+
+    /// Waits for an unread mail to an address in which something is found.
+    fn find<T>(&mut self, to: &str, look: impl Fn(&str) -> Result<Option<T>>) -> Result<T> {
         let begin = Instant::now();
         loop {
             for entry in fs::read_dir(self.folder.join("new")).into_iter().flatten().flatten() {
@@ -46,19 +71,12 @@ impl Mailbox {
                 }
                 // Quoted-printable breaks long lines with an equals sign (RFC 2045, section 6.7).
                 let plain = mail.replace("=\r\n", "").replace("=\n", "").replace("=3D", "=");
-                let links: Vec<&str> = plain
-                    .match_indices("http://localhost:")
-                    .filter_map(|(at, _)| plain.get(at..))
-                    .filter_map(|rest| rest.split(['"', '<', '\r', '\n', ' ']).next())
-                    .filter(|link| link.contains("/link/"))
-                    .collect();
-                let Some(first) = links.first() else { continue };
-                ensure!(links.len() >= 2, "a link is missing in one part of\n{plain}");
-                ensure!(links.iter().all(|link| link == first), "two links in\n{plain}");
-                return Ok((*first).to_owned());
+                if let Some(found) = look(&plain)? {
+                    return Ok(found);
+                }
             }
             if begin.elapsed() > PAGE_TIMEOUT {
-                bail!("no mail with a link came to {to}");
+                bail!("the mail to {to} did not come");
             }
             thread::sleep(Duration::from_millis(20));
         }

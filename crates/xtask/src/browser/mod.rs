@@ -4,6 +4,7 @@
 mod actions;
 mod activity;
 mod agents;
+mod alerts;
 mod cdp;
 mod hostile;
 mod journeys;

@@ -7,4 +7,4 @@ pub(crate) mod harness;
 mod lifecycle;
 mod result_links;
 mod waiting;
-mod webhooks;
+pub(crate) mod webhooks;

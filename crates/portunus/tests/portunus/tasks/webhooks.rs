@@ -15,7 +15,7 @@ use crate::tasks::harness::{config, over, picture, soon};
 
 /// Returns true if a message is signed with that secret as Standard Webhooks define it
 /// (<https://www.standardwebhooks.com>).
-fn is_signed(told: &ReceivedRequest, secret: &str) -> bool {
+pub(crate) fn is_signed(told: &ReceivedRequest, secret: &str) -> bool {
     let header = |name: &str| {
         let line = told.head.lines().find_map(|line| {
             let (own, value) = line.split_once(": ")?;

@@ -1,0 +1,375 @@
+//! Alerts about spending: their settings, and the levels of caps and budgets that were passed.
+
+use canon::Micros;
+use serde_json::{Value, json};
+use store::{
+    Alert, AlertDelivery, AlertFilter, AlertSettings, DeliveryState, KeyOwner, LimitStanding,
+    SealedWebhook, StoreError, VaultError, WebhookForm, webhook_label,
+};
+
+use crate::Admin;
+use crate::actor::Actor;
+use crate::alert_view::AlertView;
+use crate::error::AdminError;
+use crate::random;
+use crate::rights::{TeamAction, require_may_administrate};
+use crate::version::ReadVersion;
+
+/// Keys that were not used for that long are no news.
+const RECENT: Micros = Micros::from_days(1);
+const MAX_LEVELS: usize = 8;
+const MAX_URL_BYTES: usize = 2_048;
+/// Time for which alerts are kept.
+const KEPT: Micros = Micros::from_days(400);
+
+/// Settings of alerts as surfaces show them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlertSettingsView {
+    /// Percents of a limit at which an alert is told.
+    pub levels: Vec<u8>,
+    /// True if alerts are told by mail.
+    pub mails: bool,
+    /// The webhook.
+    pub webhook: Option<AlertWebhook>,
+    /// True if the actor may change them.
+    pub may_change: bool,
+}
+
+/// A webhook whose address is not shown: that of Slack is a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AlertWebhook {
+    /// Kind of its messages.
+    pub form: WebhookForm,
+    /// Its address; `None` if it cannot be decrypted.
+    address: Option<String>,
+}
+
+impl std::fmt::Debug for AlertWebhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AlertWebhook").field("form", &self.form).finish_non_exhaustive()
+    }
+}
+
+impl AlertWebhook {
+    /// The address without what may be secret.
+    pub fn origin(&self) -> String {
+        let parsed = self.address.as_deref().and_then(|address| address.parse::<http::Uri>().ok());
+        let authority = parsed.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
+        match authority {
+            Some((scheme, authority)) => {
+                let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+                format!("{scheme}://{host}/…")
+            }
+            None => "an address that cannot be decrypted".to_owned(),
+        }
+    }
+}
+
+/// A change of the settings. A field that is `None` stays as it is.
+#[derive(Clone, Default)]
+#[expect(missing_docs, reason = "the fields are those of `AlertSettingsView`")]
+pub struct AlertChange {
+    pub levels: Option<Vec<u8>>,
+    pub mails: Option<bool>,
+    pub webhook: Option<Option<WebhookDraft>>,
+}
+
+/// A new webhook, or a new kind of messages for the present one.
+#[derive(Clone)]
+pub struct WebhookDraft {
+    /// Kind of its messages.
+    pub form: WebhookForm,
+    /// Its address; `None` for the present one.
+    pub address: Option<String>,
+}
+
+impl AlertSettingsView {
+    /// The whole description.
+    pub fn to_json(&self) -> Value {
+        let webhook = self.webhook.as_ref();
+        json!({
+            "levels_percent": self.levels,
+            "mail": self.mails,
+            "webhook": webhook.map(|one| json!({ "form": one.form.word(), "origin": one.origin() })),
+        })
+    }
+
+    /// The part that only administration changes, from which the version is computed.
+    pub fn stable_json(&self) -> Value {
+        let mut stable = self.to_json();
+        let address = self.webhook.as_ref().and_then(|webhook| webhook.address.as_deref());
+        if let (Value::Object(fields), Some(address)) = (&mut stable, address) {
+            fields.insert("digest".to_owned(), random::hex(&random::digest(address)).into());
+        }
+        stable
+    }
+}
+
+impl Admin {
+    /// Returns the settings of an account or team, for those who see it.
+    pub async fn alert_settings(
+        &self,
+        actor: &Actor,
+        account_id: &str,
+    ) -> Result<AlertSettingsView, AdminError> {
+        let may_change = self.alert_right(actor, account_id).await?;
+        self.alert_settings_view(account_id, may_change).await
+    }
+
+    /// Changes the settings of an account or team.
+    pub async fn change_alert_settings(
+        &self,
+        actor: &Actor,
+        account_id: &str,
+        read: ReadVersion<'_>,
+        change: AlertChange,
+    ) -> Result<AlertSettingsView, AdminError> {
+        if !self.alert_right(actor, account_id).await? {
+            return Err(AdminError::forbidden("only a manager may change who hears of alerts"));
+        }
+        let AlertChange { levels, mails, webhook } = change;
+        let levels = levels.map(checked_levels).transpose()?;
+        // The store is read before the change writes.
+        let mut store_change = self.store.begin_change().await?;
+        let before = self.alert_settings_view(account_id, true).await?;
+        read.check(&before.stable_json())?;
+        let mut settings = self.store.alert_settings(account_id).await?;
+        settings.levels = levels.unwrap_or(settings.levels);
+        settings.mails = mails.unwrap_or(settings.mails);
+        let is_new_address = matches!(&webhook, Some(Some(WebhookDraft { address: Some(_), .. })));
+        if let Some(webhook) = webhook {
+            settings.webhook = self.sealed_webhook(account_id, settings.webhook, webhook).await?;
+        }
+        store_change.put_alert_settings(account_id, &settings, self.accounts.now()).await?;
+        let detail = settings_text(&settings, is_new_address);
+        self.accounts
+            .commit(store_change, actor, &[["alerts.change", account_id, &detail]])
+            .await?;
+        self.alert_settings_view(account_id, true).await
+    }
+
+    async fn alert_settings_view(
+        &self,
+        account_id: &str,
+        may_change: bool,
+    ) -> Result<AlertSettingsView, AdminError> {
+        let AlertSettings { levels, mails, webhook } =
+            self.store.alert_settings(account_id).await?;
+        let webhook = webhook.map(|webhook| AlertWebhook {
+            form: webhook.form,
+            address: self.webhook_address(account_id, &webhook),
+        });
+        Ok(AlertSettingsView { levels, mails, webhook, may_change })
+    }
+
+    /// Returns the address of a webhook, if it can be decrypted.
+    pub fn webhook_address(&self, account_id: &str, webhook: &SealedWebhook) -> Option<String> {
+        let opened = self.vault.open(&webhook_label(account_id), &webhook.address);
+        opened.ok().and_then(|bytes| String::from_utf8(bytes).ok())
+    }
+
+    async fn sealed_webhook(
+        &self,
+        account_id: &str,
+        present: Option<SealedWebhook>,
+        draft: Option<WebhookDraft>,
+    ) -> Result<Option<SealedWebhook>, AdminError> {
+        let Some(WebhookDraft { form, address }) = draft else { return Ok(None) };
+        let Some(address) = address else {
+            let present = present.ok_or_else(|| {
+                AdminError::invalid("webhook.url", "is required for a new webhook")
+            })?;
+            return Ok(Some(SealedWebhook { form, ..present }));
+        };
+        if address.len() > MAX_URL_BYTES {
+            return Err(AdminError::invalid(
+                "webhook.url",
+                format!("is longer than {MAX_URL_BYTES} bytes"),
+            ));
+        }
+        let config = self.engine.config();
+        let checked = config.media.fetcher.guard().check(&address);
+        checked.map_err(|e| AdminError::invalid("webhook.url", e.to_string()))?;
+        let unsealed = |e: VaultError| AdminError::invalid("webhook.url", e.to_string());
+        let sealer = self.vault.sealer().await.map_err(unsealed)?;
+        let address = sealer.seal(&webhook_label(account_id), address.as_bytes());
+        let address = address.map_err(unsealed)?;
+        Ok(Some(SealedWebhook { form, address }))
+    }
+
+    /// Returns alerts of an account, or of all, the newest first.
+    pub async fn alerts(
+        &self,
+        actor: &Actor,
+        filter: &AlertFilter,
+        most: u32,
+    ) -> Result<Vec<AlertView>, AdminError> {
+        match &filter.account_id {
+            Some(id) => drop(self.alert_right(actor, id).await?),
+            None => actor.require_admin()?,
+        }
+        let alerts = self.store.alerts(filter, most).await?;
+        Ok(AlertView::load(&self.store, alerts).await?)
+    }
+
+    /// Refuses an actor who may not see the alerts of an account. Returns true if the actor may change
+    /// their settings.
+    async fn alert_right(&self, actor: &Actor, account_id: &str) -> Result<bool, AdminError> {
+        let owner = self.store.owner(account_id).await?;
+        match owner.ok_or(AdminError::NotFound("account"))? {
+            KeyOwner::Person(account) => {
+                let is_own = actor.account().is_some_and(|own| own.id == account.id);
+                let may_change = require_may_administrate(actor, &account);
+                match (is_own, may_change) {
+                    (_, Ok(())) => Ok(true),
+                    (true, Err(_)) => Ok(!account.disabled && actor.key().is_none()),
+                    (false, Err(_)) if actor.is_admin() => Ok(false),
+                    (false, Err(_)) => Err(AdminError::NotFound("account")),
+                }
+            }
+            KeyOwner::Team(team) => {
+                let accounts = &self.accounts;
+                accounts.team_for(actor, &team.id, TeamAction::View).await?;
+                let manages = accounts.team_for(actor, &team.id, TeamAction::ManageMembers).await;
+                match manages {
+                    Ok(_) => Ok(true),
+                    Err(AdminError::Forbidden(_)) => Ok(false),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Finds levels that spending has passed, and stores those that were not told yet. Returns their number.
+    pub async fn find_alerts(&self) -> Result<usize, StoreError> {
+        let now = self.accounts.now();
+        let standings = self.store.limit_standings(now, now - RECENT).await?;
+        let settings = self.store.all_alert_settings().await?;
+        let usual = AlertSettings::default();
+        let passed = standings.into_iter().filter_map(|standing| {
+            let settings = settings.get(&standing.account_id).unwrap_or(&usual);
+            let level = passed_level(&standing, &settings.levels)?;
+            Some(new_alert(standing, level, settings, now))
+        });
+        Ok(self.store.add_alerts(passed.collect()).await?.len())
+    }
+
+    /// Deletes alerts that are older than a year.
+    pub async fn drop_old_alerts(&self) -> Result<u64, StoreError> {
+        self.store.drop_alerts(self.accounts.now() - KEPT).await
+    }
+}
+
+fn checked_levels(mut levels: Vec<u8>) -> Result<Vec<u8>, AdminError> {
+    levels.sort_unstable();
+    levels.dedup();
+    let is_valid = levels.iter().all(|level| (1..=100).contains(level));
+    if !is_valid || levels.len() > MAX_LEVELS {
+        let why = format!("write at most {MAX_LEVELS} percents from 1 to 100");
+        return Err(AdminError::invalid("levels_percent", why));
+    }
+    Ok(levels)
+}
+
+/// Returns the highest level that was passed, if it was not told.
+fn passed_level(standing: &LimitStanding, levels: &[u8]) -> Option<u8> {
+    let percent = standing.percent();
+    let passed = levels.iter().copied().filter(|level| i64::from(*level) <= percent).max();
+    passed.filter(|level| *level > standing.told)
+}
+
+fn new_alert(standing: LimitStanding, level: u8, settings: &AlertSettings, now: Micros) -> Alert {
+    let LimitStanding { account_id, key_id, kind, begun, amount, spent, told: _ } = standing;
+    let delivery = |is_told: bool| AlertDelivery {
+        state: is_told.then_some(DeliveryState::Pending),
+        at: now,
+        ..AlertDelivery::default()
+    };
+    Alert {
+        id: uuid::Uuid::now_v7().to_string(),
+        account_id,
+        key_id,
+        kind,
+        begun,
+        amount,
+        level,
+        spent,
+        at: now,
+        mail: delivery(settings.mails),
+        webhook: delivery(settings.webhook.is_some()),
+    }
+}
+
+/// Describes settings for the audit log, without the address of the webhook.
+fn settings_text(settings: &AlertSettings, is_new_address: bool) -> String {
+    let AlertSettings { levels, mails, webhook } = settings;
+    let levels: Vec<String> = levels.iter().map(|level| format!("{level} %")).collect();
+    let levels = if levels.is_empty() { "none".to_owned() } else { levels.join(", ") };
+    let mails = if *mails { "on" } else { "off" };
+    let webhook = match webhook {
+        Some(webhook) if is_new_address => format!("{} at a new address", webhook.form.word()),
+        Some(webhook) => webhook.form.word().to_owned(),
+        None => "none".to_owned(),
+    };
+    format!("levels {levels}; mail {mails}; webhook {webhook}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Money;
+    use store::LimitKind;
+
+    fn standing(spent: i64, amount: i64, told: u8) -> LimitStanding {
+        LimitStanding {
+            account_id: "a".to_owned(),
+            key_id: None,
+            kind: LimitKind::Cap,
+            begun: Micros::ZERO,
+            amount: Money::from_nanos(amount),
+            spent: Money::from_nanos(spent),
+            told,
+        }
+    }
+
+    #[test]
+    fn the_highest_passed_level_is_told_once() {
+        let levels = [50, 80, 100];
+        for (spent, told, wanted) in [
+            (0, 0, None),
+            (499, 0, None),
+            (500, 0, Some(50)),
+            (799, 50, None),
+            (800, 50, Some(80)),
+            (1_000, 0, Some(100)),
+            (5_000, 80, Some(100)),
+            (5_000, 100, None),
+            (600, 80, None),
+        ] {
+            assert_eq!(passed_level(&standing(spent, 1_000, told), &levels), wanted, "{spent}");
+        }
+        assert_eq!(passed_level(&standing(0, 0, 0), &levels), Some(100));
+        assert_eq!(passed_level(&standing(9, 1, 0), &[]), None);
+        assert_eq!(passed_level(&standing(i64::MAX, 1, 0), &levels), Some(100));
+    }
+
+    #[test]
+    fn levels_are_percents_without_repeats() {
+        assert_eq!(checked_levels(vec![100, 50, 50]).unwrap(), [50, 100]);
+        assert_eq!(checked_levels(Vec::new()).unwrap(), [0_u8; 0]);
+        for wrong in [vec![0], vec![101], (1..=9).collect()] {
+            assert!(checked_levels(wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        let shown = |address: Option<&str>| {
+            let address = address.map(str::to_owned);
+            AlertWebhook { form: WebhookForm::Slack, address }.origin()
+        };
+        assert_eq!(shown(Some("https://hooks.example/T1/secret?k=1")), "https://hooks.example/…");
+        assert_eq!(shown(Some("https://user:word@h.example:8443/x")), "https://h.example:8443/…");
+        assert_eq!(shown(None), "an address that cannot be decrypted");
+    }
+}

@@ -1,0 +1,322 @@
+//! Alerts about spending of a person, a team or everybody, and who hears of them.
+
+use std::sync::Arc;
+
+use admin::{AlertChange, AlertSettingsView, AlertView, WebhookDraft};
+use axum::extract::State;
+use axum::response::Response;
+use canon::Micros;
+use http::StatusCode;
+use maud::{Markup, html};
+use store::{AlertDelivery, AlertFilter, DeliveryState, TeamRole, WebhookForm};
+
+use crate::display;
+use crate::form::{FieldErrors, FormFields, FormInput, INVALID_FORM, QueryFields};
+use crate::layout::{Layout, page};
+use crate::page_error::PageError;
+use crate::redirect::redirect_to;
+use crate::refusal::FormRefusal;
+use crate::session::SignedInUser;
+use crate::shared_fields::{error_summary, read_version, version_field};
+use crate::state::ConsoleState;
+use crate::urls;
+use admin::version_of;
+
+const PAGE_PATH: &str = "/console/alerts";
+const ROWS: u32 = 50;
+const MAX_FIELD_BYTES: usize = 4_096;
+const FIELDS: [&str; 4] = ["levels_percent", "mail", "webhook.form", "webhook.url"];
+
+/// `GET /console/alerts`
+pub(crate) async fn show(
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    QueryFields(query): QueryFields,
+) -> Result<Response, PageError> {
+    let settings = state.host.admin().alert_settings(&user.actor(), user.owner_id()).await?;
+    let form = (&form_fields(&settings), &FieldErrors::default());
+    render(&state, &user, StatusCode::OK, &query, &settings, form).await
+}
+
+/// `POST /console/alerts`: changes who hears of the alerts of the person or team.
+pub(crate) async fn change(
+    State(state): State<Arc<ConsoleState>>,
+    user: SignedInUser,
+    fields: FormFields,
+) -> Result<Response, PageError> {
+    let (admin, actor, owner) = (state.host.admin(), user.actor(), user.owner_id());
+    let mut errors = FieldErrors::default();
+    if let Some(change) = read_change(&fields, &mut errors)? {
+        let read = read_version(&fields);
+        match admin.change_alert_settings(&actor, owner, read, change).await {
+            Ok(_) => {
+                let address = user.path_for(&format!("{PAGE_PATH}?told=saved"));
+                return Ok(redirect_to(&address));
+            }
+            Err(error) => errors = FormRefusal::try_from(error)?.field_errors(&FIELDS),
+        }
+    }
+    let settings = admin.alert_settings(&actor, owner).await?;
+    let query = FormFields::default();
+    render(&state, &user, StatusCode::BAD_REQUEST, &query, &settings, (&fields, &errors)).await
+}
+
+/// Reads the form. Returns nothing if a field is wrong.
+fn read_change(
+    fields: &FormFields,
+    errors: &mut FieldErrors,
+) -> Result<Option<AlertChange>, PageError> {
+    // An absent field would turn alerts off.
+    if !fields.contains("levels_percent") || !fields.contains("webhook.form") {
+        return Err(PageError::BadRequest(INVALID_FORM));
+    }
+    let text = fields.get_trimmed("levels_percent", MAX_FIELD_BYTES)?;
+    let words = text.split([',', ' ', ';', '%']).filter(|word| !word.is_empty());
+    let levels: Result<Vec<u8>, _> = words.map(str::parse).collect();
+    let Ok(levels) = levels else {
+        errors.add("levels_percent", "Write percents from 1 to 100, such as 80, 100.");
+        return Ok(None);
+    };
+    let address = fields.get_trimmed("webhook.url", MAX_FIELD_BYTES)?;
+    let word = fields.get("webhook.form");
+    let form = WebhookForm::by_word(word);
+    if form.is_none() && (!word.is_empty() || !address.is_empty()) {
+        errors.add("webhook.form", "Choose the kind of messages for this address.");
+        return Ok(None);
+    }
+    let address = (!address.is_empty()).then(|| address.to_owned());
+    let webhook = Some(form.map(|form| WebhookDraft { form, address }));
+    let mails = Some(fields.get("mail") == "on");
+    Ok(Some(AlertChange { levels: Some(levels), mails, webhook }))
+}
+
+fn form_fields(settings: &AlertSettingsView) -> FormFields {
+    let levels: Vec<String> = settings.levels.iter().map(u8::to_string).collect();
+    let form = settings.webhook.as_ref().map_or("", |webhook| webhook.form.word());
+    FormFields::prefilled(vec![
+        ("levels_percent", levels.join(", ")),
+        ("mail", if settings.mails { "on" } else { "" }.to_owned()),
+        ("webhook.form", form.to_owned()),
+    ])
+}
+
+async fn render(
+    state: &ConsoleState,
+    user: &SignedInUser,
+    status: StatusCode,
+    query: &FormFields,
+    settings: &AlertSettingsView,
+    (fields, errors): (&FormFields, &FieldErrors),
+) -> Result<Response, PageError> {
+    let now = state.now();
+    let before = query.get_single("before", MAX_FIELD_BYTES)?;
+    let before = match before {
+        "" => None,
+        text => {
+            let cursor = text.split_once('_').and_then(|(at, id)| Some((at.parse().ok()?, id)));
+            let unknown = PageError::BadRequest("This page of alerts is not known.");
+            let (at, id) = cursor.ok_or(unknown)?;
+            Some((Micros::new(at), id.to_owned()))
+        }
+    };
+    let account_id = (!user.sees_all()).then(|| user.owner_id().to_owned());
+    let filter = AlertFilter { account_id, before };
+    let mut alerts = state.host.admin().alerts(&user.actor(), &filter, ROWS + 1).await?;
+    let rows = usize::try_from(ROWS).unwrap_or(usize::MAX);
+    let has_more = alerts.len() > rows;
+    alerts.truncate(rows);
+    let older = alerts.last().filter(|_| has_more).map(|last| {
+        let cursor = format!("{}_{}", last.alert.at.get(), last.alert.id);
+        user.path_for(&format!("{PAGE_PATH}?before={}", urls::escape_value(&cursor)))
+    });
+    let readers = readers(state, user).await?;
+    let body = html! {
+        div.title { h1 { "Alerts" } }
+        @if query.get("told") == "saved" { p.told role="status" { "Saved." } }
+        (error_summary(errors))
+        @if alerts.is_empty() {
+            (no_alerts(settings))
+        } @else {
+            (table(&alerts, now))
+            @if let Some(older) = older { p { a href=(older) rel="next" { "Older alerts" } } }
+        }
+        (settings_card(state, user, settings, &readers, (fields, errors)))
+    };
+    Ok(page(status, &Layout::signed_in("Alerts", user).with_nav(PAGE_PATH), &body))
+}
+
+/// Returns the addresses of the people who get mail.
+async fn readers(state: &ConsoleState, user: &SignedInUser) -> Result<Vec<String>, PageError> {
+    let Some(team) = &user.team else {
+        return Ok(user.account.email.iter().cloned().collect());
+    };
+    let members = state.store.members(&team.id).await?.into_iter();
+    let managers = members.filter(|member| member.role == TeamRole::Manager);
+    Ok(managers.filter_map(|member| member.account.email).collect())
+}
+
+fn no_alerts(settings: &AlertSettingsView) -> Markup {
+    html! {
+        div.empty {
+            h2 { "No alerts" }
+            p {
+                @match settings.levels.first() {
+                    Some(level) => {
+                        "An alert appears here when " (level) " % of a cap or budget is spent."
+                    }
+                    None => "Choose below at which share of a cap or a budget an alert appears here.",
+                }
+            }
+        }
+    }
+}
+
+fn table(alerts: &[AlertView], now: Micros) -> Markup {
+    html! {
+        div.sheet {
+            table.list {
+                thead { tr {
+                    th scope="col" { "Noticed" }
+                    th scope="col" { "What happened" }
+                    th scope="col" { "Mail" }
+                    th scope="col" { "Webhook" }
+                } }
+                tbody {
+                    @for view in alerts {
+                        tr {
+                            td data-label="Noticed" { (display::relative_time(view.alert.at, now)) }
+                            td data-label="What happened" { bdi { (view.sentence()) } }
+                            td data-label="Mail" { (delivery(view.alert.mail)) }
+                            td data-label="Webhook" { (delivery(view.alert.webhook)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn delivery(delivery: AlertDelivery) -> Markup {
+    let AlertDelivery { state, tries, at: _, status } = delivery;
+    html! {
+        @match state {
+            None => span.muted { "–" },
+            Some(DeliveryState::Delivered) => span.badge.good { "Sent" },
+            Some(DeliveryState::Failed) => span.badge.off { "Failed" },
+            Some(DeliveryState::Pending) if tries == 0 => span.badge { "Waits" },
+            Some(DeliveryState::Pending) => span.badge.warn { "Tries again" },
+        }
+        @if let Some(status) = status.filter(|_| state != Some(DeliveryState::Delivered)) {
+            " " span.muted.small { "answered " (status) }
+        }
+    }
+}
+
+fn settings_card(
+    state: &ConsoleState,
+    user: &SignedInUser,
+    settings: &AlertSettingsView,
+    readers: &[String],
+    (fields, errors): (&FormFields, &FieldErrors),
+) -> Markup {
+    let whose = match &user.team {
+        Some(team) => format!("For the keys and limits of the team {}.", team.name),
+        None => "For your own keys and limits.".to_owned(),
+    };
+    html! {
+        section.card.broad {
+            h2 { "Who hears of it" }
+            p.muted { (whose) }
+            @if settings.may_change {
+                form method="post" action=(user.path_for(PAGE_PATH)) {
+                    (version_field(&version_of(&settings.stable_json())))
+                    (FormInput {
+                        name: "levels_percent",
+                        label: "Percents of a cap or budget",
+                        value: fields.get("levels_percent"),
+                        input_mode: Some("numeric"),
+                        mark_optional: false,
+                        help: Some("Separated by commas. Each one is told once, and again for another amount or period. Empty for no alerts."),
+                        ..FormInput::default()
+                    }.render(errors))
+                    (mail_field(state, user, readers, fields))
+                    (webhook_fields(settings, fields, errors))
+                    button.button type="submit" { "Save" }
+                }
+                @if settings.webhook.as_ref().is_some_and(|one| one.form == WebhookForm::Signed) {
+                    details {
+                        summary { "Secret of the signatures" }
+                        (super::copy_block("alert-secret", "As in Standard Webhooks",
+                            &state.host.alert_secret(user.owner_id())))
+                    }
+                }
+            } @else {
+                p { "Only managers of the team change this." }
+            }
+        }
+    }
+}
+
+fn mail_field(
+    state: &ConsoleState,
+    user: &SignedInUser,
+    readers: &[String],
+    fields: &FormFields,
+) -> Markup {
+    html! {
+        label.tick {
+            input type="checkbox" name="mail" value="on" checked[fields.get("mail") == "on"];
+            span {
+                "Mail"
+                span.help {
+                    @if !state.host.can_mail() {
+                        "This gateway has no mail server, so that nobody gets mail."
+                    } @else if readers.is_empty() && user.team.is_some() {
+                        "No manager of the team has an address."
+                    } @else if readers.is_empty() {
+                        "Your account has no address. " a href="/console/account" { "Add one" } "."
+                    } @else {
+                        "To " bdi { (readers.join(", ")) } ", at most one mail in ten minutes."
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn webhook_fields(
+    settings: &AlertSettingsView,
+    fields: &FormFields,
+    errors: &FieldErrors,
+) -> Markup {
+    let chosen = fields.get("webhook.form");
+    let wrong = errors.get("webhook.form");
+    let present = settings.webhook.as_ref().map(|webhook| webhook.origin());
+    let help = match &present {
+        Some(origin) => format!("Now {origin} Empty keeps it."),
+        None => "An address that is reached over https from the internet.".to_owned(),
+    };
+    html! {
+        div.field.wrong[wrong.is_some()] {
+            label for="webhook.form" { "Webhook" }
+            select id="webhook.form" name="webhook.form" {
+                option value="" selected[chosen.is_empty()] { "None" }
+                option value=(WebhookForm::Slack.word()) selected[chosen == WebhookForm::Slack.word()] {
+                    "Slack, Mattermost and alike"
+                }
+                option value=(WebhookForm::Signed.word()) selected[chosen == WebhookForm::Signed.word()] {
+                    "JSON with a signature"
+                }
+            }
+            (crate::form::field_notes("webhook.form", wrong, None))
+        }
+        (FormInput {
+            name: "webhook.url",
+            label: "Address of the webhook",
+            value: fields.get("webhook.url"),
+            input_mode: Some("url"),
+            help: Some(&help),
+            ..FormInput::default()
+        }.render(errors))
+    }
+}
