@@ -51,6 +51,8 @@ fn new_test_folder() -> TestFolder {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("portunus-test-{}-{number}", std::process::id()));
+    // A process with the same number may have been killed in the middle of its tests.
+    let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).expect("a temporary folder");
     TestFolder(path)
 }

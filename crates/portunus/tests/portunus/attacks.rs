@@ -164,6 +164,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let made = gateway.post("/api/admin/teams", &json!({ "name": "Team" })).send().await;
     let team = format!("/api/admin/teams/{}", made.json()["id"].as_str().unwrap());
     let seat = format!("{team}/members/{}", account.id);
+    let (user_alerts, team_alerts) = (format!("{users}/alerts"), format!("{team}/alerts"));
     let made = gateway.post("/api/admin/users", &json!({ "name": "leaving" })).send().await;
     let leaving = format!("/api/admin/users/{}", made.json()["id"].as_str().unwrap());
     let provider = "/api/admin/providers/mistral";
@@ -174,7 +175,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let credential = format!("{provider}/credentials/{credential}");
     let model = json!({ "lanes": ["demo/demo-chat"], "price": { "input": "1" } });
     // Every address that changes something, with a valid body. Deletions come last.
-    let writes: [(&str, Method, &str, Value); 26] = [
+    let writes: [(&str, Method, &str, Value); 28] = [
         ("/api/admin/keys", Method::POST, "/api/admin/keys", json!({ "name": "new" })),
         ("/api/admin/keys/{id}", Method::PATCH, &keys, json!({ "name": "other" })),
         ("/api/admin/keys/{id}/rotate", Method::POST, &rotate, json!({ "overlap": "1h" })),
@@ -183,6 +184,8 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
         ("/api/admin/users/{id}/reset", Method::POST, &reset, json!({})),
         ("/api/admin/users/{id}/terms", Method::PUT, &terms, json!({ "cap_usd": "5" })),
         ("/api/admin/users/{id}/sign-out", Method::POST, &out, json!({})),
+        ("/api/admin/users/{id}/alerts", Method::PATCH, &user_alerts, json!({ "mail": false })),
+        ("/api/admin/teams/{id}/alerts", Method::PATCH, &team_alerts, json!({ "mail": false })),
         ("/api/admin/settings", Method::PATCH, "/api/admin/settings", json!({ "signup": "open" })),
         ("/api/admin/teams", Method::POST, "/api/admin/teams", json!({ "name": "Other" })),
         ("/api/admin/teams/{id}", Method::PATCH, &team, json!({ "name": "Third" })),

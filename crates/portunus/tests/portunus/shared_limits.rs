@@ -37,6 +37,7 @@ impl Folder {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("portunus-nodes-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

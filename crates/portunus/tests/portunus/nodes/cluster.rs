@@ -53,6 +53,7 @@ impl Cluster {
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
         let folder = std::env::temp_dir().join(&name);
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let url = std::env::var("PORTUNUS_TEST_POSTGRES")
             .expect("PORTUNUS_TEST_POSTGRES must name a PostgreSQL server to make databases on");

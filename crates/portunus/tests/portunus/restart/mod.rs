@@ -59,6 +59,7 @@ impl Site {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("portunus-restart-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let fast = provider(Duration::ZERO).await;
         let slow = provider(Duration::from_millis(100)).await;
