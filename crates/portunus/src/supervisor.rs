@@ -82,6 +82,10 @@ impl SupervisorLink {
         }
         if messages.try_send(QueuedNews { states: states(news), is_alive, sent }).is_err() {
             tracing::warn!("the service manager does not read its socket; {news:?} is lost");
+            // The next one is due all the same.
+            if is_alive {
+                self.alive_waits.store(false, Ordering::Relaxed);
+            }
         }
         is_sent
     }
