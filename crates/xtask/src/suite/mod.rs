@@ -1,7 +1,7 @@
 //! `cargo xtask test`: the complete test suite in steps, with a summary at the end.
 //!
 //! A failed step does not stop the next ones, so that one run shows all failures. Only a failed
-//! build ends the run. Steps that only compute run beside the step `unit`, whose tests mostly wait.
+//! build ends the run. Steps run beside others whose tests mostly wait.
 
 mod agents;
 mod documented;
@@ -82,10 +82,27 @@ impl Step {
         )
     }
 
-    /// Returns true if the step runs beside the step `unit`: it needs no server, and nothing that it
-    /// measures depends on time.
-    fn runs_beside_unit(self) -> bool {
-        matches!(self, Self::Clippy | Self::Deny | Self::Linear | Self::Translations)
+    /// Returns the step beside which this one runs. Nothing that it measures depends on time.
+    fn runs_beside(self) -> Option<Self> {
+        match self {
+            // These need no server.
+            Self::Clippy | Self::Deny | Self::Linear | Self::Translations => Some(Self::Unit),
+            Self::Browser => Some(Self::E2e),
+            Self::Fmt
+            | Self::Tidy
+            | Self::Build
+            | Self::Unit
+            | Self::Fuzz
+            | Self::Instructions
+            | Self::Docs
+            | Self::Openapi
+            | Self::Metrics
+            | Self::Package
+            | Self::Chart
+            | Self::E2e
+            | Self::Agents
+            | Self::Versions => None,
+        }
     }
 }
 
@@ -112,37 +129,36 @@ pub(crate) fn run(only: Option<Step>, arguments: &[String]) -> bool {
     }
     let steps = Step::value_variants().iter().copied().filter(|step| step.runs_by_default());
     let (mut beside, steps): (Vec<Step>, Vec<Step>) =
-        steps.partition(|step| step.runs_beside_unit());
+        steps.partition(|step| step.runs_beside().is_some());
     // The linter locks the folder of the build, which `cargo test` needs until its tests run.
     beside.sort_by_key(|step| *step == Step::Clippy);
     let begin = Instant::now();
     let mut rows: Vec<StepRow> = Vec::new();
     let mut is_broken = false;
     for step in steps {
+        let others: Vec<Step> =
+            beside.iter().copied().filter(|other| other.runs_beside() == Some(step)).collect();
         if is_broken {
-            let with_it = if step == Step::Unit { beside.as_slice() } else { &[] };
-            let unrun = std::iter::once(&step).chain(with_it);
-            rows.extend(unrun.map(|step| (*step, StepResult::NotRun, Duration::ZERO)));
-        } else if step == Step::Unit {
-            rows.extend(run_unit_beside(&beside, arguments));
+            let unrun = std::iter::once(step).chain(others);
+            rows.extend(unrun.map(|step| (step, StepResult::NotRun, Duration::ZERO)));
         } else {
-            let row = run_and_tell(step, arguments);
-            is_broken = step == Step::Build && row.1 == StepResult::Failed;
-            rows.push(row);
+            let done = run_with_others(step, &others, arguments);
+            is_broken = step == Step::Build && done.iter().any(|row| row.1 == StepResult::Failed);
+            rows.extend(done);
         }
     }
     summary(&rows, begin.elapsed())
 }
 
-/// Runs the step `unit` and these other steps at the same time.
-fn run_unit_beside(others: &[Step], arguments: &[String]) -> Vec<StepRow> {
+/// Runs a step and, at the same time, these other steps.
+fn run_with_others(step: Step, others: &[Step], arguments: &[String]) -> Vec<StepRow> {
     let mut done: Vec<(StepRow, String)> = Vec::new();
-    let unit = thread::scope(|scope| {
+    let own = thread::scope(|scope| {
         scope.spawn(|| done.extend(others.iter().map(|step| run_silently(*step))));
-        run_and_tell(Step::Unit, arguments)
+        run_and_tell(step, arguments)
     });
     done.iter().for_each(|(_, output)| println!("{output}"));
-    std::iter::once(unit).chain(done.into_iter().map(|(row, _)| row)).collect()
+    std::iter::once(own).chain(done.into_iter().map(|(row, _)| row)).collect()
 }
 
 /// Runs a step in a process of its own, and returns its output.
