@@ -360,7 +360,7 @@ impl Store {
         Ok(rows.into_iter().fold(0, |sum: i64, (_, calls)| sum.saturating_add(calls)))
     }
 
-    async fn ask<S: SummedColumns>(
+    pub(crate) async fn ask<S: SummedColumns>(
         &self,
         usage_query: &UsageQuery<'_>,
     ) -> Result<Vec<UsagePoint<S>>, StoreError> {

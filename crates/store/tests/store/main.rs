@@ -30,6 +30,7 @@ mod leases;
 mod limits;
 mod links;
 mod mcp_grants;
+mod month_sums;
 mod opening;
 mod people;
 mod person_pages;
