@@ -214,7 +214,11 @@ impl Admin {
 
     /// Refuses an actor who may not see the alerts of an account. Returns true if the actor may change
     /// their settings.
-    async fn alert_right(&self, actor: &Actor, account_id: &str) -> Result<bool, AdminError> {
+    pub(crate) async fn alert_right(
+        &self,
+        actor: &Actor,
+        account_id: &str,
+    ) -> Result<bool, AdminError> {
         let owner = self.store.owner(account_id).await?;
         match owner.ok_or(AdminError::NotFound("account"))? {
             KeyOwner::Person(account) => {

@@ -245,6 +245,7 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         admin!(Usage, GET "/api/admin/alerts" => admin::list_alerts),
         admin!(Users, POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
         admin!(Usage, GET "/api/admin/usage" => admin::usage),
+        admin!(Usage, GET "/api/admin/statements/{month}" => admin::statement),
         admin!(Teams, GET "/api/admin/teams" => admin::list_teams),
         admin!(Teams, POST "/api/admin/teams" => admin::create_team),
         admin!(Teams, GET "/api/admin/teams/{id}" => admin::get_team),
@@ -435,7 +436,7 @@ mod tests {
             let part = match route.path.strip_prefix("/api/admin/") {
                 Some("health") => Some("metrics"),
                 Some("directory") => Some("models"),
-                Some("alerts") => Some("usage"),
+                Some("alerts" | "statements/{month}") => Some("usage"),
                 Some("scim/tokens" | "scim/tokens/{id}") => Some("users"),
                 Some(rest) => rest.split('/').next(),
                 None => (route.path == "/metrics").then_some("metrics"),

@@ -26,6 +26,11 @@ for (const button of document.querySelectorAll("button[data-copy]")) {
   });
 }
 
+for (const button of document.querySelectorAll("button[data-print]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => print());
+}
+
 // A link to a folded entry unfolds it.
 const unfold = () => {
   const entry = document.getElementById(location.hash.slice(1));

@@ -17,10 +17,11 @@ const EVERYONE: &[AccountRole] = &AccountRole::ALL;
 const SPENDERS: &[AccountRole] = &[AccountRole::Owner, AccountRole::Admin, AccountRole::Member];
 const ADMINISTRATORS: &[AccountRole] = &[AccountRole::Owner, AccountRole::Admin];
 
-const NAV_ENTRIES: [NavEntry; 16] = [
+const NAV_ENTRIES: [NavEntry; 17] = [
     NavEntry { path: "/console", title: "Overview", visible_to: EVERYONE },
     NavEntry { path: "/console/keys", title: "Keys", visible_to: EVERYONE },
     NavEntry { path: "/console/activity", title: "Activity", visible_to: EVERYONE },
+    NavEntry { path: "/console/statements", title: "Statements", visible_to: EVERYONE },
     NavEntry { path: "/console/alerts", title: "Alerts", visible_to: EVERYONE },
     NavEntry { path: "/console/sessions", title: "Sessions", visible_to: EVERYONE },
     NavEntry { path: "/console/agents", title: "Agents", visible_to: EVERYONE },

@@ -19,7 +19,7 @@ use crate::pages::admin::{
 use crate::pages::{
     account, activity, agents, alerts, authorize, confirm, device, front, identity, key_list, keys,
     login, mcp_servers, members, model, models, overview, people, playground, receipt, reference,
-    reset, revoke_keys, second_step, sessions, setup, signup, team, teams,
+    reset, revoke_keys, second_step, sessions, setup, signup, statements, team, teams,
 };
 use crate::state::ConsoleState;
 use crate::{ConsoleHost, assets, error_page, form, guard, layout, links, urls};
@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 128] = [
+static ROUTES: [PageRoute; 130] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -104,6 +104,8 @@ static ROUTES: [PageRoute; 128] = [
     route!(Session GET  "/console/alerts" => alerts::show),
     route!(Session POST "/console/alerts" => alerts::change),
     route!(Session GET  "/console/sessions" => sessions::show),
+    route!(Session GET  "/console/statements" => statements::show),
+    route!(Session GET  "/console/statements.csv" => statements::csv),
     route!(Session GET  "/console/agents" => agents::show),
     route!(Session GET  "/console/mcp" => mcp_servers::show),
     route!(Session GET  "/console/mcp/callback" => mcp_servers::callback),

@@ -13,6 +13,7 @@ mod models;
 mod providers;
 mod scim_tokens;
 mod settings;
+mod statements;
 mod system;
 mod teams;
 mod terms;
@@ -42,6 +43,7 @@ pub(super) use scim_tokens::{
     create as create_scim_token, list as list_scim_tokens, revoke as revoke_scim_token,
 };
 pub(super) use settings::{change as set_settings, get as settings};
+pub(super) use statements::get as statement;
 pub(super) use system::health;
 pub(super) use teams::{change as change_team, close as close_team, create as create_team};
 pub(super) use teams::{get as get_team, list as list_teams, put_member, remove_member};

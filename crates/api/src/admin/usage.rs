@@ -204,7 +204,7 @@ fn session_json(part: &SessionPart) -> Value {
     })
 }
 
-fn totals_json(used: &ReportTotals) -> Value {
+pub(super) fn totals_json(used: &ReportTotals) -> Value {
     json!({
         "calls": used.calls,
         "input_tokens": used.input,

@@ -35,6 +35,7 @@ pub(crate) mod second_step;
 pub(crate) mod sessions;
 pub(crate) mod setup;
 pub(crate) mod signup;
+pub(crate) mod statements;
 pub(crate) mod team;
 pub(crate) mod teams;
 

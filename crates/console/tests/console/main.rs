@@ -35,4 +35,5 @@ mod required_factor;
 mod rights;
 mod setup;
 mod signin;
+mod statements;
 mod teams;

@@ -66,6 +66,7 @@ mod shared_limits;
 mod sign_in;
 mod small_disk;
 mod specification;
+mod statements;
 mod stop_enforcement;
 mod store_outage;
 mod stored_config;

@@ -13,6 +13,7 @@ mod office;
 mod page;
 mod playground;
 mod stage;
+mod statements;
 mod teams;
 
 use anyhow::{Context, Result};

@@ -96,6 +96,12 @@ async fn records() {
         let stranger = admin(&gateway, Method::GET, path).without_key();
         check(&format!("admin_{name}_401"), stranger).await;
     }
+    let statement = "/statements/2020-01";
+    check("admin_statement_200", admin(&gateway, Method::GET, statement)).await;
+    check("admin_statement_401", admin(&gateway, Method::GET, statement).without_key()).await;
+    check("admin_statement_400", admin(&gateway, Method::GET, "/statements/2020-1")).await;
+    let unknown = format!("{statement}?account_id=nobody");
+    check("admin_statement_404", admin(&gateway, Method::GET, &unknown)).await;
     check("admin_usage_400", admin(&gateway, Method::GET, "/usage?days=many")).await;
     check("admin_health_401", admin(&gateway, Method::GET, "/health").without_key()).await;
     let wrong = json!({ "no_such_setting": true });
