@@ -35,6 +35,14 @@ impl ListView<'_> {
         (page.saturating_sub(1).saturating_mul(u64::from(ROWS)), ROWS)
     }
 
+    /// Returns the rows of the page of the address.
+    pub(crate) fn page_of<'r, T>(&self, rows: &'r [T]) -> &'r [T] {
+        let (before, count) = self.rows();
+        let rest = usize::try_from(before).ok().and_then(|before| rows.get(before..));
+        let rest = rest.unwrap_or_default();
+        rest.get(..count as usize).unwrap_or(rest)
+    }
+
     /// Address of the last page, if that of the address is beyond it.
     pub(crate) fn last_page(&self, total: u64) -> Option<String> {
         let (before, rows) = self.rows();

@@ -8,7 +8,7 @@ use store::AccountRole;
 use upstream::AttemptFailure;
 
 use crate::admin_pages::{admin_fixture, last_audit, store_model, store_provider, version};
-use crate::gateway::ConsoleGateway;
+use crate::gateway::{ConsoleGateway, entry};
 
 fn model(gateway: &ConsoleGateway, id: &str) -> Option<ModelView> {
     gateway.host.admin.model(&Actor::Operator, id).ok()
@@ -187,10 +187,11 @@ async fn pages_of_a_large_gateway_are_small() {
     page.assert_contains("588 more lanes");
     page.assert_contains("cooling down");
     let all = gateway.host.admin.models(&Actor::Operator).unwrap();
-    let pages = all.len().div_ceil(50);
+    let pages = all.len().div_ceil(25);
     let last = format!("/console/models?page={pages}");
     let last = gateway.get(&last).cookie(&cookie).send().await;
-    last.assert_contains(&format!("{}<", all.last().unwrap().id()));
+    let name = all.iter().map(ModelView::id).max().unwrap();
+    last.assert_contains(&format!("{name}<"));
     last.assert_lacks("rel=\"next\"");
 }
 
@@ -219,4 +220,89 @@ async fn system_page_shows_the_node_and_broken_entries() {
     gateway.store.close().await;
     let away = gateway.get("/console/system").cookie(&cookie).send().await;
     assert_eq!(away.status, StatusCode::SERVICE_UNAVAILABLE, "{}", away.body);
+}
+
+/// Order in which texts stand on a page. Each is there.
+fn order_of<'a>(page: &str, texts: &[&'a str]) -> Vec<&'a str> {
+    let mut places: Vec<(usize, &str)> =
+        texts.iter().map(|text| (page.find(text).unwrap(), *text)).collect();
+    places.sort_unstable();
+    places.into_iter().map(|(_, text)| text).collect()
+}
+
+#[tokio::test]
+async fn models_are_sorted_by_what_was_spent_and_shown_in_pages() {
+    let (gateway, cookie) = admin_fixture().await;
+    for n in 0..30 {
+        let settings = json!({ "lanes": ["acme/x"], "aliases": [format!("short-{n}")] });
+        store_model(&gateway, &format!("many/m{n:02}"), settings).await;
+    }
+    let owner = gateway.store.accounts().await.unwrap().remove(0);
+    let key = gateway.key_of(&owner, "abc", "website").await;
+    let calls = [
+        entry(&key, "a", "many/m03", 2_000),
+        // A call by another name of the same model.
+        entry(&key, "b", "short-27", 3_000),
+        entry(&key, "c", "many/m27", 4_000),
+    ];
+    gateway.store.post(&calls).await.unwrap();
+    let show = async |query: &str| {
+        let path = format!("/console/models?q=many&{query}");
+        gateway.get(&path).cookie(&cookie).send().await
+    };
+    let first = show("").await;
+    first.assert_contains("many/m24");
+    first.assert_lacks("many/m25");
+    first.assert_contains("Page 1 of 2");
+    show("page=2").await.assert_contains("many/m29");
+    show("page=9").await.assert_redirect("/console/models?q=many&page=2");
+    for sort in ["spent", "calls"] {
+        let page = show(&format!("sort={sort}")).await;
+        let models = ["many/m27", "many/m03", "many/m00"];
+        assert_eq!(order_of(&page.body, &models), models, "{sort}");
+        page.assert_contains("title=\"$0.000007000\"");
+    }
+    let images = show("kind=image").await;
+    images.assert_contains("No such model");
+    assert_eq!(show("kind=audio").await.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn providers_are_searched_sorted_and_those_in_trouble_are_found() {
+    let (gateway, cookie) = admin_fixture().await;
+    for name in ["other", "third"] {
+        let settings = json!({ "base": format!("https://{name}.example"), "speaks": ["chat"] });
+        store_provider(&gateway, name, settings, Some("sk-1")).await;
+    }
+    store_model(&gateway, "house/x", json!({ "lanes": ["other/plain", "third/broken"] })).await;
+    let owner = gateway.store.accounts().await.unwrap().remove(0);
+    let key = gateway.key_of(&owner, "abc", "website").await;
+    let mut call = entry(&key, "a", "house/x", 5_000);
+    call.lane = "third/broken".into();
+    gateway.store.post(&[call]).await.unwrap();
+    let show = async |query: &str| {
+        gateway.get(&format!("/console/providers?{query}")).cookie(&cookie).send().await
+    };
+    let card = |name: &str| format!("href=\"/console/providers/{name}\"");
+    let [acme, other, third] = ["acme", "other", "third"].map(card);
+    let all = show("").await;
+    assert_eq!(order_of(&all.body, &[&third, &other, &acme]), [&acme, &other, &third]);
+    let paid = show("sort=spent").await;
+    assert_eq!(order_of(&paid.body, &[&acme, &third]), [&third, &acme]);
+    paid.assert_contains("1 call and");
+    let found = show("q=BROKEN").await;
+    found.assert_contains(&third);
+    found.assert_lacks(&other);
+    let engine = &gateway.host.admin.engine;
+    let lanes = &engine.config().routes["house/x"].lanes;
+    let now = engine.monotonic_now() + Micros::from_secs(600);
+    for _ in 0..5 {
+        lanes[1].slots[0].health.begin_attempt(now).failed(AttemptFailure::TimedOut, now);
+    }
+    let trouble = show("state=trouble").await;
+    trouble.assert_contains(&third);
+    trouble.assert_lacks(&other);
+    show("state=good").await.assert_lacks(&third);
+    show("q=nothing-like-it").await.assert_contains("No such provider");
+    assert_eq!(show("state=odd").await.status, StatusCode::BAD_REQUEST);
 }

@@ -9,6 +9,7 @@ mod price_form;
 pub(crate) mod provider;
 pub(crate) mod provider_form;
 pub(crate) mod providers;
+mod recent_usage;
 pub(crate) mod settings;
 pub(crate) mod system;
 mod terms_form;

@@ -5,22 +5,26 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
+use store::GroupBy;
 
 use super::providers::source_badge;
+use super::recent_usage::{CallSum, RecentUsage, UsageOrder, sort};
 use crate::display;
-use crate::form::{FormFields, QueryFields};
+use crate::form::QueryFields;
 use crate::layout::{Layout, ok_page};
+use crate::list_view::{ListView, ORDER, TEXT};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
 use admin::ModelView;
 
 pub(super) const PAGE_PATH: &str = "/console/models";
-const PER_PAGE: usize = 50;
-const MAX_QUERY_BYTES: usize = 256;
+const KIND: &str = "kind";
+const PARAMETERS: [&str; 3] = [TEXT, ORDER, KIND];
 const KIND_CHOICES: [(&str, &str); 4] =
-    [("", "Any"), ("chat", "Chat"), ("image", "Images"), ("embedding", "Embeddings")];
+    [("", "All"), ("chat", "Chat"), ("image", "Images"), ("embedding", "Embeddings")];
 
 /// `GET /console/models`
 pub(crate) async fn show(
@@ -28,20 +32,33 @@ pub(crate) async fn show(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let (words, kind) = (
-        query.get_trimmed("q", MAX_QUERY_BYTES)?.to_lowercase(),
-        query.get_trimmed("kind", MAX_QUERY_BYTES)?,
-    );
+    let view = ListView { path: PAGE_PATH, query: &query, parameters: &PARAMETERS };
+    let words = view.text()?.unwrap_or_default().to_lowercase();
+    let kind = query.get(KIND);
+    if !KIND_CHOICES.iter().any(|(word, _)| *word == kind) {
+        return Err(PageError::BadRequest("The kind of models is not known."));
+    }
+    let order = UsageOrder::by_word(query.get(ORDER)).unwrap_or_default();
     let models = state.host.admin().models(&user.actor())?;
+    let usage = RecentUsage::load(&state, GroupBy::Model).await?;
     let fits = |model: &&ModelView| {
         let name = format!("{} {}", model.id(), model.lanes().join(" ")).to_lowercase();
-        (kind.is_empty() || kind_word(model) == kind)
-            && words.split_whitespace().all(|word| name.contains(word))
+        words.split_whitespace().all(|word| name.contains(word))
     };
-    let found: Vec<&ModelView> = models.iter().filter(fits).collect();
-    let page: usize = query.get("page").parse().unwrap_or(1).max(1);
-    let shown = found.iter().skip((page - 1).saturating_mul(PER_PAGE)).take(PER_PAGE).copied();
-    let more = found.len() > page.saturating_mul(PER_PAGE);
+    let mut found: Vec<&ModelView> = models.iter().filter(fits).collect();
+    found.sort_by_key(|model| model.id());
+    let count = |kind: &str| {
+        let of_kind = found.iter().filter(|model| kind.is_empty() || kind_word(model) == kind);
+        of_kind.count() as u64
+    };
+    let total = count(kind);
+    if let Some(last) = view.last_page(total) {
+        return Ok(redirect_to(&last));
+    }
+    let of_kind = found.iter().filter(|model| kind.is_empty() || kind_word(model) == kind);
+    let mut rows: Vec<(&ModelView, CallSum)> =
+        of_kind.map(|model| (*model, usage.of(names_of(model)))).collect();
+    sort(&mut rows, order);
     let body = html! {
         div.title {
             h1 { "Models & prices" }
@@ -52,38 +69,22 @@ pub(crate) async fn show(
             "removed" => p.told role="status" { "The settings of the model were removed." },
             _ => {}
         }
-        form.filters method="get" action=(PAGE_PATH) role="search" {
-            div.field.grow {
-                label for="q" { "Model or lane" }
-                input #q name="q" type="search" value=(query.get("q")) autocomplete="off";
-            }
-            div.field {
-                label for="kind" { "Kind" }
-                select #kind name="kind" {
-                    @for (word, title) in KIND_CHOICES {
-                        option value=(word) selected[word == kind] { (title) }
-                    }
-                }
-            }
-            div.field.go { button.button type="submit" { "Show" } }
-        }
-        @if found.is_empty() {
+        (view.search_form("Model or lane", &UsageOrder::LABELS, order.word()))
+        (view.parts("Kinds of models", KIND, KIND_CHOICES.map(|(word, title)| (word, title, count(word)))))
+        @if rows.is_empty() {
             div.empty { h2 { "No such model" } p { "Search for less, or add it." } }
         } @else {
-            p.muted.small.tally { (display::plural(found.len(), "model", "models")) }
-            (table(shown))
-        }
-        nav.pager aria-label="Pages of models" {
-            @if page > 1 { a rel="prev" href=(list_path(&query, page - 1)) { "← Before" } }
-            @if more { a rel="next" href=(list_path(&query, page + 1)) { "More →" } }
+            (table(&view, order, view.page_of(&rows)))
+            (view.pager("Pages of models", total))
         }
     };
     Ok(ok_page(&Layout::signed_in("Models & prices", &user.account).with_nav(PAGE_PATH), &body))
 }
 
-fn list_path(query: &FormFields, page: usize) -> String {
-    let (q, kind) = (urls::escape_value(query.get("q")), urls::escape_value(query.get("kind")));
-    format!("{PAGE_PATH}?q={q}&kind={kind}&page={page}")
+/// Names under which a model is called.
+fn names_of(model: &ModelView) -> impl Iterator<Item = &str> {
+    let aliases = model.listing().map_or(&[][..], |listing| &listing.aliases);
+    std::iter::once(model.id()).chain(aliases.iter().map(String::as_str))
 }
 
 pub(super) fn page_of(id: &str) -> String {
@@ -95,20 +96,23 @@ pub(super) fn kind_word(model: &ModelView) -> &'static str {
     model.listing().map_or("", |listing| listing.model_type)
 }
 
-fn table<'a>(models: impl Iterator<Item = &'a ModelView>) -> Markup {
+fn table(view: &ListView<'_>, order: UsageOrder, rows: &[(&ModelView, CallSum)]) -> Markup {
+    let heading = |of: UsageOrder, label: &str| view.heading(of.word(), label, of == order);
     html! {
         div.sheet {
             table.list {
                 thead { tr {
-                    th scope="col" { "Model" }
+                    (heading(UsageOrder::Name, "Model"))
                     th scope="col" { "Kind" }
                     th scope="col" { "Lanes" }
                     th.num scope="col" { "Input" }
                     th.num scope="col" { "Output" }
+                    (heading(UsageOrder::Calls, "Calls in 30 days"))
+                    (heading(UsageOrder::Spent, "Spent in 30 days"))
                     th scope="col" { "Source" }
                 } }
                 tbody {
-                    @for model in models {
+                    @for (model, sum) in rows {
                         @let pricing = model.listing().map(|listing| &listing.pricing);
                         tr {
                             th scope="row" {
@@ -125,6 +129,7 @@ fn table<'a>(models: impl Iterator<Item = &'a ModelView>) -> Markup {
                             }
                             td.num data-label="Input" { (dollars(pricing.map(|pricing| pricing.input))) }
                             td.num data-label="Output" { (dollars(pricing.map(|pricing| pricing.output))) }
+                            (sum.cells())
                             td data-label="Source" { (source_badge(model.source)) }
                         }
                     }

@@ -5,10 +5,15 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
+use store::GroupBy;
 
+use super::recent_usage::{CallSum, RecentUsage, UsageOrder, sort};
 use crate::display;
+use crate::form::QueryFields;
 use crate::layout::{Layout, ok_page};
+use crate::list_view::{ListView, ORDER, TEXT};
 use crate::page_error::PageError;
+use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
@@ -16,17 +21,56 @@ use admin::{EntrySource, LaneView, ProviderDetail};
 
 pub(super) const PAGE_PATH: &str = "/console/providers";
 const MAX_LISTED_LANES: usize = 12;
+const STATE: &str = "state";
+const PARAMETERS: [&str; 3] = [TEXT, ORDER, STATE];
+
+/// The parts of the list.
+const STATES: [(&str, &str); 3] = [("", "All"), ("trouble", "With troubles"), ("good", "Without")];
 
 /// `GET /console/providers`
 pub(crate) async fn show(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
+    QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
+    let view = ListView { path: PAGE_PATH, query: &query, parameters: &PARAMETERS };
+    let words = view.text()?.unwrap_or_default().to_lowercase();
+    let chosen = query.get(STATE);
+    if !STATES.iter().any(|(word, _)| *word == chosen) {
+        return Err(PageError::BadRequest("The state of providers is not known."));
+    }
+    let order = UsageOrder::by_word(query.get(ORDER)).unwrap_or_default();
     let providers = state.host.admin().providers(&user.actor())?;
+    let usage = RecentUsage::load(&state, GroupBy::Provider).await?;
+    let fits = |detail: &&ProviderDetail| {
+        let ProviderDetail { provider, lanes, .. } = detail;
+        let lanes = lanes.iter().map(|lane| &*lane.lane).collect::<Vec<_>>().join(" ");
+        let name = format!("{} {} {lanes}", provider.id, provider.speaks.join(" "));
+        let name = name.to_lowercase();
+        words.split_whitespace().all(|word| name.contains(word))
+    };
+    let found: Vec<&ProviderDetail> = providers.iter().filter(fits).collect();
+    let of_state = |word: &str| {
+        let word = word.to_owned();
+        found.iter().copied().filter(move |detail| match &*word {
+            "" => true,
+            word => has_trouble(detail) == (word == "trouble"),
+        })
+    };
+    let mut rows: Vec<(&ProviderDetail, CallSum)> =
+        of_state(chosen).map(|detail| (detail, usage.of([&*detail.provider.id]))).collect();
+    sort(&mut rows, order);
+    let total = rows.len() as u64;
+    if let Some(last) = view.last_page(total) {
+        return Ok(redirect_to(&last));
+    }
     let body = html! {
         div.title {
             h1 { "Providers" }
             div.actions { a.button href={ (PAGE_PATH) "/new" } { "Add a provider" } }
+        }
+        @if !providers.is_empty() {
+            (view.search_form("Provider, format or model", &UsageOrder::LABELS, order.word()))
         }
         (super::live_toggle("providers", "Lane states refresh automatically."))
         div.stack #providers {
@@ -35,20 +79,39 @@ pub(crate) async fn show(
                     h2 { "No providers yet" }
                     p { "Add one with a credential of yours, and its models are there." }
                 }
+            } @else {
+                (view.parts("States of providers", STATE, STATES.map(|(word, title)| {
+                    (word, title, of_state(word).count() as u64)
+                })))
+                @if rows.is_empty() {
+                    div.empty {
+                        h2 { "No such provider" }
+                        p { "Another search or state shows more. " a href=(PAGE_PATH) { "Show all providers" } }
+                    }
+                }
             }
-            @for provider in &providers {
-                (card(provider))
+            @for (provider, sum) in view.page_of(&rows) {
+                (card(provider, *sum))
             }
+            (view.pager("Pages of providers", total))
         }
     };
     Ok(ok_page(&Layout::signed_in("Providers", &user.account).with_nav(PAGE_PATH), &body))
+}
+
+/// Returns true if a part of a provider does not serve now, or its settings are wrong.
+fn has_trouble(detail: &ProviderDetail) -> bool {
+    let ProviderDetail { provider, lanes, credential_troubles } = detail;
+    provider.trouble.is_some()
+        || !credential_troubles.is_empty()
+        || lanes.iter().any(|lane| lane.standing != "good")
 }
 
 pub(super) fn page_of(id: &str) -> String {
     format!("{PAGE_PATH}/{}", urls::escape_value(id))
 }
 
-fn card(detail: &ProviderDetail) -> Markup {
+fn card(detail: &ProviderDetail, sum: CallSum) -> Markup {
     let ProviderDetail { provider, lanes, credential_troubles } = detail;
     let id = &provider.id;
     html! {
@@ -59,6 +122,7 @@ fn card(detail: &ProviderDetail) -> Markup {
                 span.muted.small {
                     (provider.speaks.join(", "))
                     " · " (display::plural(provider.credentials.len(), "credential", "credentials"))
+                    " · " (sum.line())
                 }
             }
             @if let Some(why) = &provider.trouble {
