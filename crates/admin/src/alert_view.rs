@@ -124,6 +124,15 @@ impl AlertView {
         }
     }
 
+    /// The limit of an alert about spending.
+    const fn limit(&self) -> Option<LimitKind> {
+        match self.alert.kind {
+            AlertKind::Spending(limit) => Some(limit),
+            AlertKind::Forecast(period) => Some(LimitKind::Budget(period)),
+            AlertKind::KeyExpiry => None,
+        }
+    }
+
     /// The word of its kind.
     pub const fn kind_word(&self) -> &'static str {
         match self.alert.kind {
@@ -136,23 +145,20 @@ impl AlertView {
     /// The whole description.
     pub fn to_json(&self) -> Value {
         let Self { alert, account, is_team, key } = self;
-        let is_spending = matches!(alert.kind, AlertKind::Spending(_));
-        let (limit, is_expiry) = match alert.kind {
-            AlertKind::Spending(limit) => (Some(limit), false),
-            AlertKind::Forecast(period) => (Some(LimitKind::Budget(period)), false),
-            AlertKind::KeyExpiry => (None, true),
+        let limit = self.limit();
+        let (kind, period) = match limit {
+            Some(LimitKind::Budget(period)) => ("budget", Some(period)),
+            Some(LimitKind::Cap) | None => ("cap", None),
         };
-        let period = match limit {
-            Some(LimitKind::Budget(period)) => Some(period),
-            Some(LimitKind::Cap) | None => None,
+        let limit_json = || {
+            let amount = alert.amount.to_string();
+            json!({ "kind": kind, "per": period.map(BudgetPeriod::word), "amount_usd": amount })
         };
-        let limit = limit.map(|_| {
-            json!({
-                "kind": if period.is_some() { "budget" } else { "cap" },
-                "per": period.map(BudgetPeriod::word),
-                "amount_usd": alert.amount.to_string(),
-            })
-        });
+        let level = match alert.kind {
+            AlertKind::Spending(_) => Some(alert.level),
+            AlertKind::Forecast(_) | AlertKind::KeyExpiry => None,
+        };
+        let expires = limit.is_none().then_some(alert.begun);
         json!({
             "id": alert.id,
             "kind": self.kind_word(),
@@ -161,12 +167,12 @@ impl AlertView {
             "team": is_team,
             "key_id": alert.key_id,
             "key_name": key,
-            "limit": limit,
-            "level_percent": is_spending.then_some(alert.level),
-            "spent_usd": (!is_expiry).then(|| alert.spent.to_string()),
+            "limit": limit.map(|_| limit_json()),
+            "level_percent": level,
+            "spent_usd": limit.map(|_| alert.spent.to_string()),
             "forecast_usd": self.forecast().map(|forecast| forecast.to_string()),
             "resets_at": period.and_then(|period| rfc3339(period.end(alert.begun))),
-            "expires_at": is_expiry.then(|| rfc3339(alert.begun)),
+            "expires_at": expires.and_then(rfc3339),
             "at": rfc3339(alert.at),
             "text": self.sentence(),
             "mail": delivery_json(alert.mail),
