@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use canon::Money;
+use canon::{Micros, Money};
+use jiff::Timestamp;
 use ledger::BudgetPeriod;
 use serde_json::{Value, json};
-use store::{Alert, AlertDelivery, DeliveryState, KeyOwner, LimitKind, Store, StoreError};
+use store::{
+    Alert, AlertDelivery, AlertKind, DeliveryState, KeyOwner, LimitKind, Store, StoreError,
+};
 
 use crate::time_text::rfc3339;
 
@@ -50,7 +53,7 @@ impl AlertView {
         Ok(views)
     }
 
-    /// One sentence: who has spent how much of what.
+    /// One sentence: who has spent how much of what, or what will happen.
     pub fn sentence(&self) -> String {
         let Self { account, key, .. } = self;
         self.sentence_about(account, key.as_ref().map(|key| format!("“{key}”")).as_deref())
@@ -70,45 +73,106 @@ impl AlertView {
             (None, true) => format!("The team {account}"),
             (None, false) => format!("The account {account}"),
         };
-        let (spent, amount, limit) =
-            (dollars(alert.spent), dollars(alert.amount), limit_words(alert.kind));
-        if alert.spent >= alert.amount {
-            return format!("{who} has spent {limit} of {amount}. Further calls are refused.");
+        let (spent, amount) = (dollars(alert.spent), dollars(alert.amount));
+        match alert.kind {
+            AlertKind::Spending(limit) if alert.spent >= alert.amount => {
+                let limit = limit_words(limit);
+                format!("{who} has spent {limit} of {amount}. Further calls are refused.")
+            }
+            AlertKind::Spending(limit) => {
+                let (limit, percent) = (limit_words(limit), alert.spent.percent_of(alert.amount));
+                format!("{who} has spent {spent}, which is {percent} % of {limit} of {amount}.")
+            }
+            AlertKind::Forecast(period) => {
+                let limit = limit_words(LimitKind::Budget(period));
+                let forecast = dollars(self.forecast().unwrap_or(alert.spent));
+                let end = utc_text(period.end(alert.begun), "%Y-%m-%d");
+                format!(
+                    "{who} has spent {spent} of {limit} of {amount}. At this pace it would spend {forecast} by {end}, \
+                     and calls would be refused before."
+                )
+            }
+            AlertKind::KeyExpiry => {
+                let end = utc_text(alert.begun, "%Y-%m-%d at %H:%M");
+                let time = match alert.level {
+                    1 => "a day".to_owned(),
+                    days => format!("{days} days"),
+                };
+                format!(
+                    "{who} expires within {time}, on {end} UTC. Calls with it fail from then on."
+                )
+            }
         }
-        format!("{who} has spent {spent}, which is {} % of {limit} of {amount}.", self.percent())
     }
 
-    /// Whole percents of the limit that were spent.
-    pub fn percent(&self) -> i64 {
-        let (spent, amount) = (self.alert.spent.as_nanos(), self.alert.amount.as_nanos());
-        if amount <= 0 {
-            return 100;
+    /// Money that the period would cost; `None` for other alerts.
+    fn forecast(&self) -> Option<Money> {
+        let Alert { kind, begun, at, spent, .. } = self.alert;
+        match kind {
+            AlertKind::Forecast(period) => period.forecast(begun, at, spent),
+            AlertKind::Spending(_) | AlertKind::KeyExpiry => None,
         }
-        i64::try_from(i128::from(spent) * 100 / i128::from(amount)).unwrap_or(i64::MAX)
+    }
+
+    /// The subject of a mail about these alerts.
+    pub fn subject(alerts: &[Self]) -> &'static str {
+        let mut expiries = alerts.iter().map(|one| one.alert.kind == AlertKind::KeyExpiry);
+        match (expiries.clone().any(|is_expiry| is_expiry), expiries.all(|is_expiry| is_expiry)) {
+            (false, _) => "Spending is near a limit",
+            (true, true) => "A key expires soon",
+            (true, false) => "Spending is near a limit, and a key expires soon",
+        }
+    }
+
+    /// The limit of an alert about spending.
+    const fn limit(&self) -> Option<LimitKind> {
+        match self.alert.kind {
+            AlertKind::Spending(limit) => Some(limit),
+            AlertKind::Forecast(period) => Some(LimitKind::Budget(period)),
+            AlertKind::KeyExpiry => None,
+        }
+    }
+
+    /// The word of its kind.
+    pub const fn kind_word(&self) -> &'static str {
+        match self.alert.kind {
+            AlertKind::Spending(_) => "spending",
+            AlertKind::Forecast(_) => "forecast",
+            AlertKind::KeyExpiry => "key_expiry",
+        }
     }
 
     /// The whole description.
     pub fn to_json(&self) -> Value {
         let Self { alert, account, is_team, key } = self;
-        let (kind, period) = match alert.kind {
-            LimitKind::Cap => ("cap", None),
-            LimitKind::Budget(period) => ("budget", Some(period.word())),
+        let limit = self.limit();
+        let (kind, period) = match limit {
+            Some(LimitKind::Budget(period)) => ("budget", Some(period)),
+            Some(LimitKind::Cap) | None => ("cap", None),
         };
-        let resets = match alert.kind {
-            LimitKind::Cap => None,
-            LimitKind::Budget(period) => Some(rfc3339(period.end(alert.begun))),
+        let limit_json = || {
+            let amount = alert.amount.to_string();
+            json!({ "kind": kind, "per": period.map(BudgetPeriod::word), "amount_usd": amount })
         };
+        let level = match alert.kind {
+            AlertKind::Spending(_) => Some(alert.level),
+            AlertKind::Forecast(_) | AlertKind::KeyExpiry => None,
+        };
+        let expires = limit.is_none().then_some(alert.begun);
         json!({
             "id": alert.id,
+            "kind": self.kind_word(),
             "account_id": alert.account_id,
             "account": account,
             "team": is_team,
             "key_id": alert.key_id,
             "key_name": key,
-            "limit": { "kind": kind, "per": period, "amount_usd": alert.amount.to_string() },
-            "level_percent": alert.level,
-            "spent_usd": alert.spent.to_string(),
-            "resets_at": resets,
+            "limit": limit.map(|_| limit_json()),
+            "level_percent": level,
+            "spent_usd": limit.map(|_| alert.spent.to_string()),
+            "forecast_usd": self.forecast().map(|forecast| forecast.to_string()),
+            "resets_at": period.and_then(|period| rfc3339(period.end(alert.begun))),
+            "expires_at": expires.and_then(rfc3339),
             "at": rfc3339(alert.at),
             "text": self.sentence(),
             "mail": delivery_json(alert.mail),
@@ -134,6 +198,12 @@ const fn limit_words(kind: LimitKind) -> &'static str {
     }
 }
 
+/// Writes a time of UTC; nothing if it lies outside the calendar.
+fn utc_text(at: Micros, form: &str) -> String {
+    let time = Timestamp::from_microsecond(at.get());
+    time.map(|time| time.strftime(form).to_string()).unwrap_or_default()
+}
+
 /// Writes an amount with whole cents, and one below a dollar with all its digits.
 fn dollars(amount: Money) -> String {
     const CENT: i64 = 10_000_000;
@@ -148,9 +218,8 @@ fn dollars(amount: Money) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::Micros;
 
-    fn view(kind: LimitKind, spent: &str, amount: &str, key: Option<&str>) -> AlertView {
+    fn view(kind: AlertKind, spent: &str, amount: &str, key: Option<&str>) -> AlertView {
         let alert = Alert {
             id: "1".to_owned(),
             account_id: "a".to_owned(),
@@ -174,9 +243,11 @@ mod tests {
 
     #[test]
     fn a_sentence_says_who_has_spent_how_much_of_what() {
-        let month = LimitKind::Budget(BudgetPeriod::Month);
+        let (month, cap) =
+            (LimitKind::Budget(BudgetPeriod::Month), AlertKind::Spending(LimitKind::Cap));
+        let month = AlertKind::Spending(month);
         assert_eq!(
-            view(LimitKind::Cap, "8.109", "10", Some("ci")).sentence(),
+            view(cap, "8.109", "10", Some("ci")).sentence(),
             "The key “ci” of anna has spent $8.10, which is 81 % of its cap of $10.00."
         );
         assert_eq!(
@@ -184,21 +255,73 @@ mod tests {
             "The team anna has spent $0.0004, which is 80 % of its monthly budget of $0.0005."
         );
         assert_eq!(
-            view(LimitKind::Cap, "10", "10", Some("ci")).sentence(),
+            view(cap, "10", "10", Some("ci")).sentence(),
             "The key “ci” of anna has spent its cap of $10.00. Further calls are refused."
         );
         assert_eq!(
-            view(LimitKind::Cap, "10", "10", Some("`@all` *x*")).chat_sentence(),
+            view(cap, "10", "10", Some("`@all` *x*")).chat_sentence(),
             "The key `'@all' *x*` of `anna` has spent its cap of $10.00. Further calls are refused."
         );
     }
 
     #[test]
     fn json_names_the_limit_and_its_end() {
-        let month = view(LimitKind::Budget(BudgetPeriod::Month), "9", "10", None).to_json();
+        let budget = LimitKind::Budget(BudgetPeriod::Month);
+        let month = view(AlertKind::Spending(budget), "9", "10", None).to_json();
         assert_eq!(month["limit"]["per"], "month");
         assert_eq!(month["resets_at"], "1970-02-01T00:00:00Z");
-        let cap = view(LimitKind::Cap, "9", "10", Some("ci")).to_json();
+        let cap = view(AlertKind::Spending(LimitKind::Cap), "9", "10", Some("ci")).to_json();
         assert_eq!((&cap["limit"]["kind"], &cap["resets_at"]), (&json!("cap"), &Value::Null));
+        for other in ["forecast_usd", "expires_at"] {
+            assert_eq!((&month[other], &cap[other]), (&Value::Null, &Value::Null));
+        }
+    }
+
+    #[test]
+    fn a_forecast_says_what_the_period_would_cost() {
+        let mut half = view(AlertKind::Forecast(BudgetPeriod::Month), "6", "10", None);
+        // Half of January.
+        half.alert.at = Micros::from_hours(31 * 12);
+        assert_eq!(
+            half.sentence(),
+            "The team anna has spent $6.00 of its monthly budget of $10.00. At this pace it would spend $12.00 \
+             by 1970-02-01, and calls would be refused before."
+        );
+        let told = half.to_json();
+        assert_eq!((&told["kind"], &told["limit"]["per"]), (&json!("forecast"), &json!("month")));
+        assert_eq!(told["forecast_usd"], "12.000000000");
+        assert_eq!((&told["level_percent"], &told["expires_at"]), (&Value::Null, &Value::Null));
+    }
+
+    #[test]
+    fn a_key_that_expires_has_no_limit() {
+        let mut week = view(AlertKind::KeyExpiry, "0", "0", Some("ci"));
+        week.alert.begun = Micros::from_hours(36);
+        week.alert.level = 7;
+        let expires = "on 1970-01-02 at 12:00 UTC. Calls with it fail from then on.";
+        assert_eq!(
+            week.sentence(),
+            format!("The key “ci” of anna expires within 7 days, {expires}")
+        );
+        let mut day = week.clone();
+        day.alert.level = 1;
+        assert_eq!(day.sentence(), format!("The key “ci” of anna expires within a day, {expires}"));
+        let told = week.to_json();
+        assert_eq!(told["expires_at"], "1970-01-02T12:00:00Z");
+        for none in ["limit", "level_percent", "spent_usd", "forecast_usd", "resets_at"] {
+            assert_eq!(told[none], Value::Null, "{none}");
+        }
+    }
+
+    #[test]
+    fn the_subject_of_a_mail_names_what_it_is_about() {
+        let cap = view(AlertKind::Spending(LimitKind::Cap), "9", "10", None);
+        let key = view(AlertKind::KeyExpiry, "0", "0", Some("ci"));
+        let of = |alerts: &[&AlertView]| {
+            AlertView::subject(&alerts.iter().map(|one| (*one).clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[&cap]), "Spending is near a limit");
+        assert_eq!(of(&[&key, &key]), "A key expires soon");
+        assert_eq!(of(&[&key, &cap]), "Spending is near a limit, and a key expires soon");
     }
 }

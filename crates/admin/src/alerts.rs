@@ -1,22 +1,21 @@
-//! Alerts about spending: their settings, and the levels of caps and budgets that were passed.
+//! Alerts: their settings, their list, and who may see both.
 
 use canon::Micros;
 use serde_json::{Value, json};
 use store::{
-    Alert, AlertDelivery, AlertFilter, AlertSettings, DeliveryState, KeyOwner, LimitStanding,
-    SealedWebhook, StoreError, VaultError, WebhookForm, webhook_label,
+    AlertFilter, AlertSettings, KeyOwner, QuietHours, SealedWebhook, StoreError, VaultError,
+    WebhookForm, WrongQuietHours, webhook_label,
 };
 
 use crate::Admin;
 use crate::actor::Actor;
+use crate::alert_page::{AlertCursor, AlertPage, AlertQuery};
 use crate::alert_view::AlertView;
 use crate::error::AdminError;
 use crate::random;
 use crate::rights::{TeamAction, require_may_administrate};
 use crate::version::ReadVersion;
 
-/// Keys that were not used for that long are no news.
-const RECENT: Micros = Micros::from_days(1);
 const MAX_LEVELS: usize = 8;
 const MAX_URL_BYTES: usize = 2_048;
 /// Time for which alerts are kept.
@@ -27,8 +26,14 @@ const KEPT: Micros = Micros::from_days(400);
 pub struct AlertSettingsView {
     /// Percents of a limit at which an alert is told.
     pub levels: Vec<u8>,
+    /// True if it is told that spending will pass a budget.
+    pub forecasts: bool,
+    /// True if it is told that a key expires soon.
+    pub expiries: bool,
     /// True if alerts are told by mail.
     pub mails: bool,
+    /// Hours in which mails wait.
+    pub quiet: Option<QuietHours>,
     /// The webhook.
     pub webhook: Option<AlertWebhook>,
     /// True if the actor may change them.
@@ -70,8 +75,22 @@ impl AlertWebhook {
 #[expect(missing_docs, reason = "the fields are those of `AlertSettingsView`")]
 pub struct AlertChange {
     pub levels: Option<Vec<u8>>,
+    pub forecasts: Option<bool>,
+    pub expiries: Option<bool>,
     pub mails: Option<bool>,
+    pub quiet: Option<Option<QuietDraft>>,
     pub webhook: Option<Option<WebhookDraft>>,
+}
+
+/// Quiet hours as they were written.
+#[derive(Clone, Debug)]
+pub struct QuietDraft {
+    /// Their begin, such as `22:00`.
+    pub from: String,
+    /// Their end.
+    pub to: String,
+    /// Name of a time zone, such as `Europe/Berlin`.
+    pub zone: String,
 }
 
 /// A new webhook, or a new kind of messages for the present one.
@@ -87,9 +106,16 @@ impl AlertSettingsView {
     /// The whole description.
     pub fn to_json(&self) -> Value {
         let webhook = self.webhook.as_ref();
+        let quiet = self.quiet.as_ref().map(|quiet| {
+            let [from, to, zone] = quiet.parts();
+            json!({ "from": from, "to": to, "time_zone": zone })
+        });
         json!({
             "levels_percent": self.levels,
+            "forecast": self.forecasts,
+            "key_expiry": self.expiries,
             "mail": self.mails,
+            "quiet_hours": quiet,
             "webhook": webhook.map(|one| json!({ "form": one.form.word(), "origin": one.origin() })),
         })
     }
@@ -127,15 +153,19 @@ impl Admin {
         if !self.alert_right(actor, account_id).await? {
             return Err(AdminError::forbidden("only a manager may change who hears of alerts"));
         }
-        let AlertChange { levels, mails, webhook } = change;
+        let AlertChange { levels, forecasts, expiries, mails, quiet, webhook } = change;
         let levels = levels.map(checked_levels).transpose()?;
+        let quiet = quiet.map(|quiet| quiet.map(checked_quiet).transpose()).transpose()?;
         // The store is read before the change writes.
         let mut store_change = self.store.begin_change().await?;
         let before = self.alert_settings_view(account_id, true).await?;
         read.check(&before.stable_json())?;
         let mut settings = self.store.alert_settings(account_id).await?;
         settings.levels = levels.unwrap_or(settings.levels);
+        settings.forecasts = forecasts.unwrap_or(settings.forecasts);
+        settings.expiries = expiries.unwrap_or(settings.expiries);
         settings.mails = mails.unwrap_or(settings.mails);
+        settings.quiet = quiet.unwrap_or(settings.quiet);
         let is_new_address = matches!(&webhook, Some(Some(WebhookDraft { address: Some(_), .. })));
         if let Some(webhook) = webhook {
             settings.webhook = self.sealed_webhook(account_id, settings.webhook, webhook).await?;
@@ -153,13 +183,13 @@ impl Admin {
         account_id: &str,
         may_change: bool,
     ) -> Result<AlertSettingsView, AdminError> {
-        let AlertSettings { levels, mails, webhook } =
+        let AlertSettings { levels, forecasts, expiries, mails, quiet, webhook } =
             self.store.alert_settings(account_id).await?;
         let webhook = webhook.map(|webhook| AlertWebhook {
             form: webhook.form,
             address: self.webhook_address(account_id, &webhook),
         });
-        Ok(AlertSettingsView { levels, mails, webhook, may_change })
+        Ok(AlertSettingsView { levels, forecasts, expiries, mails, quiet, webhook, may_change })
     }
 
     /// Returns the address of a webhook, if it can be decrypted.
@@ -197,19 +227,28 @@ impl Admin {
         Ok(Some(SealedWebhook { form, address }))
     }
 
-    /// Returns alerts of an account, or of all, the newest first.
+    /// Returns a page of alerts of an account, or of all, the newest first.
     pub async fn alerts(
         &self,
         actor: &Actor,
-        filter: &AlertFilter,
+        query: AlertQuery,
         most: u32,
-    ) -> Result<Vec<AlertView>, AdminError> {
-        match &filter.account_id {
+    ) -> Result<AlertPage, AdminError> {
+        let AlertQuery { account_id, before } = query;
+        match &account_id {
             Some(id) => drop(self.alert_right(actor, id).await?),
             None => actor.require_admin()?,
         }
-        let alerts = self.store.alerts(filter, most).await?;
-        Ok(AlertView::load(&self.store, alerts).await?)
+        let before = before.map(|AlertCursor { at, id }| (at, id));
+        // One more tells if there is a next page.
+        let filter = AlertFilter { account_id, before };
+        let mut found = self.store.alerts(&filter, most.saturating_add(1)).await?;
+        let rows = usize::try_from(most).unwrap_or(usize::MAX);
+        let has_more = found.len() > rows;
+        found.truncate(rows);
+        let last = found.last().filter(|_| has_more);
+        let next = last.map(|last| AlertCursor { at: last.at, id: last.id.clone() });
+        Ok(AlertPage { alerts: AlertView::load(&self.store, found).await?, next })
     }
 
     /// Refuses an actor who may not see the alerts of an account. Returns true if the actor may change
@@ -244,20 +283,6 @@ impl Admin {
         }
     }
 
-    /// Finds levels that spending has passed, and stores those that were not told yet. Returns their number.
-    pub async fn find_alerts(&self) -> Result<usize, StoreError> {
-        let now = self.accounts.now();
-        let standings = self.store.limit_standings(now, now - RECENT).await?;
-        let settings = self.store.all_alert_settings().await?;
-        let usual = AlertSettings::default();
-        let passed = standings.into_iter().filter_map(|standing| {
-            let settings = settings.get(&standing.account_id).unwrap_or(&usual);
-            let level = passed_level(&standing, &settings.levels)?;
-            Some(new_alert(standing, level, settings, now))
-        });
-        Ok(self.store.add_alerts(passed.collect()).await?.len())
-    }
-
     /// Deletes alerts that are older than a year.
     pub async fn drop_old_alerts(&self) -> Result<u64, StoreError> {
         self.store.drop_alerts(self.accounts.now() - KEPT).await
@@ -275,87 +300,42 @@ fn checked_levels(mut levels: Vec<u8>) -> Result<Vec<u8>, AdminError> {
     Ok(levels)
 }
 
-/// Returns the highest level that was passed, if it was not told.
-fn passed_level(standing: &LimitStanding, levels: &[u8]) -> Option<u8> {
-    let percent = standing.percent();
-    let passed = levels.iter().copied().filter(|level| i64::from(*level) <= percent).max();
-    passed.filter(|level| *level > standing.told)
-}
-
-fn new_alert(standing: LimitStanding, level: u8, settings: &AlertSettings, now: Micros) -> Alert {
-    let LimitStanding { account_id, key_id, kind, begun, amount, spent, told: _ } = standing;
-    let delivery = |is_told: bool| AlertDelivery {
-        state: is_told.then_some(DeliveryState::Pending),
-        at: now,
-        ..AlertDelivery::default()
-    };
-    Alert {
-        id: uuid::Uuid::now_v7().to_string(),
-        account_id,
-        key_id,
-        kind,
-        begun,
-        amount,
-        level,
-        spent,
-        at: now,
-        mail: delivery(settings.mails),
-        webhook: delivery(settings.webhook.is_some()),
-    }
+fn checked_quiet(draft: QuietDraft) -> Result<QuietHours, AdminError> {
+    let QuietDraft { from, to, zone } = draft;
+    QuietHours::new(&from, &to, &zone).map_err(|wrong| {
+        let (field, why) = match wrong {
+            WrongQuietHours::From => ("quiet_hours.from", "write a time such as 22:00"),
+            WrongQuietHours::To => ("quiet_hours.to", "write another time, such as 07:00"),
+            WrongQuietHours::Zone => {
+                ("quiet_hours.time_zone", "write a time zone such as Europe/Berlin, or UTC")
+            }
+        };
+        AdminError::invalid(field, why)
+    })
 }
 
 /// Describes settings for the audit log, without the address of the webhook.
 fn settings_text(settings: &AlertSettings, is_new_address: bool) -> String {
-    let AlertSettings { levels, mails, webhook } = settings;
+    let AlertSettings { levels, forecasts, expiries, mails, quiet, webhook } = settings;
     let levels: Vec<String> = levels.iter().map(|level| format!("{level} %")).collect();
     let levels = if levels.is_empty() { "none".to_owned() } else { levels.join(", ") };
-    let mails = if *mails { "on" } else { "off" };
+    let word = |is_on: &bool| if *is_on { "on" } else { "off" };
+    let [forecasts, expiries, mails] = [forecasts, expiries, mails].map(word);
+    let quiet = quiet.as_ref().map_or_else(|| "none".to_owned(), |quiet| quiet.parts().join(" "));
     let webhook = match webhook {
         Some(webhook) if is_new_address => format!("{} at a new address", webhook.form.word()),
         Some(webhook) => webhook.form.word().to_owned(),
         None => "none".to_owned(),
     };
-    format!("levels {levels}; mail {mails}; webhook {webhook}")
+    format!(
+        "levels {levels}; forecast {forecasts}; key expiry {expiries}; mail {mails}; quiet hours {quiet}; \
+         webhook {webhook}"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use canon::Money;
-    use store::LimitKind;
-
-    fn standing(spent: i64, amount: i64, told: u8) -> LimitStanding {
-        LimitStanding {
-            account_id: "a".to_owned(),
-            key_id: None,
-            kind: LimitKind::Cap,
-            begun: Micros::ZERO,
-            amount: Money::from_nanos(amount),
-            spent: Money::from_nanos(spent),
-            told,
-        }
-    }
-
-    #[test]
-    fn the_highest_passed_level_is_told_once() {
-        let levels = [50, 80, 100];
-        for (spent, told, wanted) in [
-            (0, 0, None),
-            (499, 0, None),
-            (500, 0, Some(50)),
-            (799, 50, None),
-            (800, 50, Some(80)),
-            (1_000, 0, Some(100)),
-            (5_000, 80, Some(100)),
-            (5_000, 100, None),
-            (600, 80, None),
-        ] {
-            assert_eq!(passed_level(&standing(spent, 1_000, told), &levels), wanted, "{spent}");
-        }
-        assert_eq!(passed_level(&standing(0, 0, 0), &levels), Some(100));
-        assert_eq!(passed_level(&standing(9, 1, 0), &[]), None);
-        assert_eq!(passed_level(&standing(i64::MAX, 1, 0), &levels), Some(100));
-    }
 
     #[test]
     fn levels_are_percents_without_repeats() {

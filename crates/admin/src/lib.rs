@@ -9,6 +9,8 @@ mod accounts;
 mod actor;
 mod agent_codes;
 mod agent_sign_in;
+mod alert_page;
+mod alert_search;
 mod alert_view;
 mod alerts;
 mod amount;
@@ -66,8 +68,9 @@ pub use agent_codes::{AskingAgent, POLL_INTERVAL};
 pub use agent_sign_in::{
     CodeRequest, DEVICE_CODE_LIFE, DeviceCodes, DevicePoll, PendingDevice, SignInApproval,
 };
+pub use alert_page::{AlertCursor, AlertPage, AlertQuery};
 pub use alert_view::AlertView;
-pub use alerts::{AlertChange, AlertSettingsView, AlertWebhook, WebhookDraft};
+pub use alerts::{AlertChange, AlertSettingsView, AlertWebhook, QuietDraft, WebhookDraft};
 pub use amount::parse_amount;
 pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};
 pub use credential_check::{CredentialCheck, check_credentials};

@@ -22,8 +22,8 @@ impl ApiState {
                 let owner = ObjectOwner::account(&alert.alert.account_id);
                 let id = format!("msg_{}", alert.alert.id);
                 let data = alert.to_json();
-                let body =
-                    json!({ "type": "alert.spending", "timestamp": data.get("at"), "data": data });
+                let kind = format!("alert.{}", alert.kind_word());
+                let body = json!({ "type": kind, "timestamp": data.get("at"), "data": data });
                 self.post_signed(url, &id, &[owner], body.to_string()).await
             }
             WebhookForm::Slack => {

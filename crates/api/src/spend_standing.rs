@@ -30,11 +30,7 @@ impl SpendStanding {
 
     /// Whole percents of the limit that are spent.
     pub(crate) fn percent(&self) -> i64 {
-        let (limit, spent) = (self.limit.as_nanos(), self.spent.as_nanos());
-        if limit <= 0 {
-            return 100;
-        }
-        i64::try_from(i128::from(spent) * 100 / i128::from(limit)).unwrap_or(100)
+        self.spent.percent_of(self.limit)
     }
 
     /// The word of a period in the contract.
@@ -131,19 +127,4 @@ fn add_reset(headers: &mut ReplyHeaders, resets: Option<Micros>) {
 
 fn insert(headers: &mut ReplyHeaders, name: &str, value: &str) {
     headers.insert(&format!("{PREFIX}{name}"), value.as_bytes());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percents_are_whole_and_never_divide_by_zero() {
-        for (spent, limit, percent) in
-            [(0, 100, 0), (82, 100, 82), (1, 3, 33), (5, 0, 100), (7, 5, 140)]
-        {
-            let [spent, limit] = [spent, limit].map(Money::from_nanos);
-            assert_eq!(SpendStanding { limit, spent, period: None }.percent(), percent);
-        }
-    }
 }

@@ -55,6 +55,14 @@ impl Money {
         }
     }
 
+    /// Returns the whole percents of a limit that the amount is; 100 of a limit of nothing.
+    pub fn percent_of(self, limit: Self) -> i64 {
+        if limit.0 <= 0 {
+            return 100;
+        }
+        i64::try_from(i128::from(self.0) * 100 / i128::from(limit.0)).unwrap_or(i64::MAX)
+    }
+
     /// Returns true if the amount is below zero.
     pub const fn is_negative(self) -> bool {
         self.0 < 0
@@ -251,6 +259,21 @@ mod tests {
         assert_eq!(Money::from_picos(price.times(1)).as_nanos(), 1);
         assert_eq!(Money::from_picos(price.times(10) + price.times(5)).as_nanos(), 2);
         assert_eq!(Money::from_picos(0).as_nanos(), 0);
+    }
+
+    #[test]
+    fn percents_are_whole_and_never_divide_by_zero() {
+        for (spent, limit, percent) in [
+            (0, 100, 0),
+            (82, 100, 82),
+            (1, 3, 33),
+            (5, 0, 100),
+            (7, 5, 140),
+            (i64::MAX, 1, i64::MAX),
+        ] {
+            let [spent, limit] = [spent, limit].map(Money::from_nanos);
+            assert_eq!(spent.percent_of(limit), percent);
+        }
     }
 
     #[test]

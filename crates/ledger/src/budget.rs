@@ -15,6 +15,8 @@ const DAYS_FROM_MONDAY_TO_EPOCH: i64 = 3;
 /// Time after its end for which the spending of a period still counts. A node whose clock is behind
 /// that of the store by less than this charges calls to the period before.
 const CLOCK_MARGIN: Micros = Micros::from_secs(5);
+/// A forecast needs one part of so many of its period.
+const FORECAST_PARTS: i64 = 4;
 
 /// The reset interval of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +80,18 @@ impl BudgetPeriod {
     /// Returns the begin of the next period.
     pub fn end(self, at: Micros) -> Micros {
         DAY * self.days(at).1
+    }
+
+    /// Returns the spending of a whole period if it goes on as from its begin until `now`; `None` while less than
+    /// a quarter of the period has passed, in which a few calls would decide.
+    pub fn forecast(self, begun: Micros, now: Micros, spent: Money) -> Option<Money> {
+        let length = (self.end(begun) - begun).get();
+        let passed = (now - begun).get().min(length);
+        if passed < length / FORECAST_PARTS {
+            return None;
+        }
+        let whole = i128::from(spent.as_nanos()) * i128::from(length) / i128::from(passed);
+        Some(Money::from_nanos(i64::try_from(whole).unwrap_or(i64::MAX)))
     }
 }
 
@@ -177,6 +191,22 @@ mod tests {
             day(2026, 11, 17),
             "midnight is the new day"
         );
+    }
+
+    #[test]
+    fn a_forecast_carries_the_spending_forward_after_a_quarter() {
+        let begun = day(2026, 11, 1);
+        let forecast = |now, spent| {
+            let spent = Money::from_nanos(spent);
+            BudgetPeriod::Month.forecast(begun, now, spent).map(Money::as_nanos)
+        };
+        let quarter = begun + DAY * 30 / 4;
+        assert_eq!(forecast(begun, 10), None);
+        assert_eq!(forecast(quarter - Micros::new(1), 10), None);
+        assert_eq!(forecast(quarter, 10), Some(40));
+        assert_eq!(forecast(begun + DAY * 20, 10), Some(15));
+        assert_eq!(forecast(begun + DAY * 40, 10), Some(10), "the period is over");
+        assert_eq!(forecast(quarter, i64::MAX), Some(i64::MAX));
     }
 
     #[test]

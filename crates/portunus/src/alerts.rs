@@ -1,7 +1,7 @@
-//! Alerts about spending: found, and told by mail and webhooks, by one node at a time.
+//! Alerts: found, and told by mail and webhooks, by one node at a time.
 //!
 //! Delivery is at least once. Alerts of an account share one mail, and an account gets at most one in ten
-//! minutes. A webhook that fails lets all messages of its account wait. A round has a limit of time and of
+//! minutes and none in its quiet hours. A webhook that fails lets all messages of its account wait. A round has a limit of time and of
 //! messages of one account, so that a slow receiver delays no other account.
 
 use admin::AlertView;
@@ -24,8 +24,14 @@ const LOOK_PERIOD: Duration = Duration::from_secs(15);
 const MAIL_PAUSE: Micros = Micros::from_secs(600);
 /// Delays after failed attempts, in seconds. The last one is repeated.
 const RETRY_DELAYS_S: [i64; 6] = [30, 120, 600, 1_800, 3_600, 7_200];
-/// Age at which an alert is not told any more.
+/// Age at which an alert is not told to a webhook any more.
 const GIVEN_UP_AFTER: Micros = Micros::from_days(1);
+/// Attempts of a mail, which take a day. Quiet hours do not count.
+const MAX_MAIL_TRIES: u32 = 17;
+/// Age of an alert whose mail may still be sent, with tries and quiet hours.
+const MAX_MAIL_AGE: Micros = Micros::from_days(30);
+/// Pause between two looks in quiet hours, which may be changed meanwhile.
+const QUIET_PAUSE: Micros = Micros::from_secs(600);
 /// Alerts that one round looks at in each way, messages that it sends for one account, and sentences of one mail.
 const MAX_DUE: u32 = 500;
 const MAX_MESSAGES: usize = 20;
@@ -52,23 +58,28 @@ impl App {
 
     /// Finds and tells alerts, unless another node does. It runs on a schedule; tests call it directly.
     pub async fn run_alerts(&self) -> anyhow::Result<()> {
-        let process = format!("node {}", self.engine.funds.lease_client.node_name());
+        // Two rounds of one node do not overlap either.
+        let node = self.engine.funds.lease_client.node_name();
+        let process = format!("node {node} {}", uuid::Uuid::now_v7());
         if !self.store.take_turn(ClusterTurn::Alerts, &process, TURN_TIME).await? {
             return Ok(());
         }
         let telling = async {
             self.admin.find_alerts().await?;
             self.admin.drop_old_alerts().await?;
-            let (mailed, posted) =
-                tokio::join!(self.tell(AlertWay::Mail), self.tell(AlertWay::Webhook));
+            let (mailed, posted) = tokio::join!(
+                self.tell_alerts(AlertWay::Mail, ROUND_TIME),
+                self.tell_alerts(AlertWay::Webhook, ROUND_TIME)
+            );
             mailed.and(posted)
         };
         Ok(self.store.in_turn(ClusterTurn::Alerts, &process, TURN_TIME, telling).await??)
     }
 
-    /// Tells what is due in one way, account by account, until the time of the round is over.
-    async fn tell(&self, way: AlertWay) -> Result<(), StoreError> {
-        let end = Instant::now() + ROUND_TIME;
+    /// Tells what is due in one way, account by account, until the time of the round is over. The caller has the
+    /// turn.
+    pub async fn tell_alerts(&self, way: AlertWay, time: Duration) -> Result<(), StoreError> {
+        let end = Instant::now() + time;
         let due = self.store.due_alerts(way, self.clock.now(), MAX_DUE).await?;
         let views = AlertView::load(&self.store, due).await?;
         let mut accounts: BTreeMap<String, (usize, Vec<AlertView>)> = BTreeMap::new();
@@ -80,7 +91,7 @@ impl App {
         // In the order in which they are due.
         accounts.sort_by_key(|(_, (number, _))| *number);
         let telling = accounts.into_iter().map(|(account_id, (_, alerts))| async move {
-            if Instant::now() > end {
+            if Instant::now() >= end {
                 return Ok(());
             }
             match way {
@@ -97,8 +108,7 @@ impl App {
 
     async fn mail_alerts(&self, account_id: &str, alerts: &[AlertView]) -> Result<(), StoreError> {
         let now = self.clock.now();
-        // The last mail may be about an alert that is a day old.
-        let last = self.store.last_alert_mail(account_id, now - GIVEN_UP_AFTER * 2).await?;
+        let last = self.store.last_alert_mail(account_id, now - MAX_MAIL_AGE).await?;
         let pause_end = last + MAIL_PAUSE;
         if pause_end > now {
             return self.store.postpone_alerts(account_id, AlertWay::Mail, pause_end).await;
@@ -110,15 +120,20 @@ impl App {
             // Nobody wants or can get the mail.
             return self.note_untold(AlertWay::Mail, alerts).await;
         };
+        if let Some(end) = settings.quiet.as_ref().and_then(|quiet| quiet.end(now)) {
+            let until = end.min(now + QUIET_PAUSE);
+            return self.store.postpone_alerts(account_id, AlertWay::Mail, until).await;
+        }
         let gateway = admin::names::gateway_name(&self.store).await;
         let page = format!("{}/console/alerts", self.config().public_url);
         let sentences: Vec<String> =
             alerts.iter().take(MAX_LISTED).map(AlertView::sentence).collect();
         let more = alerts.len().saturating_sub(MAX_LISTED);
+        let subject = AlertView::subject(alerts);
         // One reader is enough: another attempt would repeat the mail to those who have it.
         let mut state = DeliveryState::Pending;
         for reader in &readers {
-            let mail = console::alert_mail(&gateway, reader, &sentences, more, &page);
+            let mail = console::alert_mail(&gateway, reader, subject, &sentences, more, &page);
             match mailer.send(mail).await {
                 Ok(()) => state = DeliveryState::Delivered,
                 Err(e) => {
@@ -131,7 +146,7 @@ impl App {
             }
         }
         for AlertView { alert, .. } in alerts {
-            let delivery = attempt(state, alert.mail.tries, alert.at, now);
+            let delivery = attempt(AlertWay::Mail, state, alert.mail.tries, alert.at, now);
             self.store.note_alert_delivery(&alert.id, AlertWay::Mail, delivery).await?;
         }
         Ok(())
@@ -177,7 +192,7 @@ impl App {
             return self.note_untold(AlertWay::Webhook, alerts).await;
         };
         for one in alerts.iter().take(MAX_MESSAGES) {
-            if Instant::now() > end {
+            if Instant::now() >= end {
                 break;
             }
             let delivery = self.post_one(account_id, &webhook, one).await;
@@ -198,7 +213,7 @@ impl App {
         one: &AlertView,
     ) -> AlertDelivery {
         let Alert { at, webhook: AlertDelivery { tries, .. }, .. } = one.alert;
-        let after = |state| attempt(state, tries, at, self.clock.now());
+        let after = |state| attempt(AlertWay::Webhook, state, tries, at, self.clock.now());
         let Some(address) = self.admin.webhook_address(account_id, webhook) else {
             tracing::warn!("the address of a webhook for alerts cannot be decrypted");
             return after(DeliveryState::Pending);
@@ -222,13 +237,23 @@ impl App {
 }
 
 /// Returns the state of an alert from that time after another attempt. One that failed is repeated after a
-/// while, until the alert is too old.
-fn attempt(state: DeliveryState, tries: u32, noticed: Micros, now: Micros) -> AlertDelivery {
+/// while, until the alert is too old, or was tried often enough: a mail may have waited for the end of quiet hours.
+fn attempt(
+    way: AlertWay,
+    state: DeliveryState,
+    tries: u32,
+    noticed: Micros,
+    now: Micros,
+) -> AlertDelivery {
     let last = RETRY_DELAYS_S.len() - 1;
     let number = usize::try_from(tries).map_or(last, |tries| tries.min(last));
     let next = now + Micros::from_secs(RETRY_DELAYS_S.get(number).copied().unwrap_or_default());
+    let is_over = match way {
+        AlertWay::Mail => tries.saturating_add(1) >= MAX_MAIL_TRIES,
+        AlertWay::Webhook => next - noticed > GIVEN_UP_AFTER,
+    };
     let (state, at) = match state {
-        DeliveryState::Pending if next - noticed > GIVEN_UP_AFTER => (DeliveryState::Failed, now),
+        DeliveryState::Pending if is_over => (DeliveryState::Failed, now),
         DeliveryState::Pending => (state, next),
         DeliveryState::Delivered | DeliveryState::Failed => (state, now),
     };
@@ -239,22 +264,39 @@ fn attempt(state: DeliveryState, tries: u32, noticed: Micros, now: Micros) -> Al
 mod tests {
     use super::*;
 
+    /// Fails until the delivery is given up, and returns the number of attempts and the time that they take.
+    fn fail(way: AlertWay, noticed: Micros, begun: Micros) -> (u32, Micros) {
+        let (mut tries, mut now) = (0, begun);
+        loop {
+            let next = attempt(way, DeliveryState::Pending, tries, noticed, now);
+            if next.state == Some(DeliveryState::Failed) {
+                return (next.tries, now - begun);
+            }
+            assert_eq!(next.state, Some(DeliveryState::Pending));
+            assert!(next.at > now);
+            (tries, now) = (next.tries, next.at);
+        }
+    }
+
     #[test]
     fn a_failed_delivery_is_repeated_for_a_day() {
         let noticed = Micros::from_secs(5);
-        let (mut tries, mut now) = (0, noticed);
-        loop {
-            let next = attempt(DeliveryState::Pending, tries, noticed, now);
-            if next.state == Some(DeliveryState::Failed) {
-                break;
-            }
-            assert_eq!(next.state, Some(DeliveryState::Pending));
-            assert!(next.at > now && next.at - noticed <= GIVEN_UP_AFTER);
-            (tries, now) = (next.tries, next.at);
+        for way in [AlertWay::Mail, AlertWay::Webhook] {
+            let (tries, time) = fail(way, noticed, noticed);
+            assert!((10..20).contains(&tries), "{way:?} {tries}");
+            let day = GIVEN_UP_AFTER;
+            assert!(time > day - Micros::from_hours(3) && time <= day, "{way:?} {time}");
         }
-        assert!((10..20).contains(&tries), "{tries}");
-        assert!(now - noticed > GIVEN_UP_AFTER - Micros::from_hours(3));
-        let done = attempt(DeliveryState::Delivered, 3, noticed, now);
+        let done = attempt(AlertWay::Mail, DeliveryState::Delivered, 3, noticed, noticed);
         assert_eq!((done.state, done.tries), (Some(DeliveryState::Delivered), 4));
+    }
+
+    #[test]
+    fn a_mail_that_waited_is_tried_as_often() {
+        let noticed = Micros::from_secs(5);
+        let later = noticed + GIVEN_UP_AFTER * 2;
+        let (tries, time) = fail(AlertWay::Mail, noticed, later);
+        assert_eq!((tries, time), fail(AlertWay::Mail, noticed, noticed));
+        assert_eq!(fail(AlertWay::Webhook, noticed, later), (1, Micros::ZERO));
     }
 }

@@ -1,11 +1,12 @@
-//! Settings of alerts: who hears of the spending of an account and of its keys.
+//! Settings of alerts: what an account and its keys are told of, who hears of it, and when.
 
 use std::collections::BTreeMap;
 
 use canon::Micros;
 
 use crate::audited_change::in_change;
-use crate::db::{clean, on_reader};
+use crate::db::{clean, from_json, on_reader, unknown_word};
+use crate::quiet_hours::QuietHours;
 use crate::row::row;
 use crate::vault::SealedSecret;
 use crate::{AuditedChange, Store, StoreError};
@@ -54,15 +55,28 @@ pub struct SealedWebhook {
 pub struct AlertSettings {
     /// Percents of a limit at which an alert is told, the smallest first.
     pub levels: Vec<u8>,
+    /// True if it is told that spending will pass a budget.
+    pub forecasts: bool,
+    /// True if it is told that a key expires soon.
+    pub expiries: bool,
     /// True if alerts are told by mail.
     pub mails: bool,
+    /// Hours in which mails wait.
+    pub quiet: Option<QuietHours>,
     /// Webhook that alerts are sent to.
     pub webhook: Option<SealedWebhook>,
 }
 
 impl Default for AlertSettings {
     fn default() -> Self {
-        Self { levels: USUAL_LEVELS.to_vec(), mails: true, webhook: None }
+        Self {
+            levels: USUAL_LEVELS.to_vec(),
+            forecasts: true,
+            expiries: true,
+            mails: true,
+            quiet: None,
+            webhook: None,
+        }
     }
 }
 
@@ -75,7 +89,10 @@ row! {
     struct SettingsRow {
         account_id: String,
         levels: String,
+        forecasts: i64,
+        expiries: i64,
         mails: i64,
+        quiet: Option<String>,
         form: Option<String>,
         sealed: Option<Vec<u8>>,
         sealed_by: Option<String>,
@@ -86,7 +103,8 @@ impl TryFrom<SettingsRow> for AlertSettings {
     type Error = sqlx::Error;
 
     fn try_from(row: SettingsRow) -> Result<Self, sqlx::Error> {
-        let SettingsRow { account_id: _, levels, mails, form, sealed, sealed_by } = row;
+        let SettingsRow { account_id: _, levels, forecasts, expiries, mails, .. } = row;
+        let SettingsRow { quiet, form, sealed, sealed_by, .. } = row;
         let form = form.as_deref().and_then(WebhookForm::by_word);
         let webhook = match (form, sealed, sealed_by) {
             (Some(form), Some(bytes), Some(by)) => {
@@ -94,17 +112,41 @@ impl TryFrom<SettingsRow> for AlertSettings {
             }
             _ => None,
         };
-        let levels = serde_json::from_str(&levels).map_err(|e| sqlx::Error::Decode(e.into()))?;
-        Ok(Self { levels, mails: mails != 0, webhook })
+        Ok(Self {
+            levels: from_json(&levels)?,
+            forecasts: forecasts != 0,
+            expiries: expiries != 0,
+            mails: mails != 0,
+            quiet: quiet.as_deref().map(read_quiet).transpose()?.flatten(),
+            webhook,
+        })
     }
 }
 
-const GET: &str = "SELECT account_id, levels, mails, form, sealed, sealed_by FROM alert_settings \
-    WHERE account_id = $1";
-const ALL: &str = "SELECT account_id, levels, mails, form, sealed, sealed_by FROM alert_settings";
+/// Reads the parts of quiet hours. A time zone that this node does not know lets no mail wait.
+fn read_quiet(text: &str) -> Result<Option<QuietHours>, sqlx::Error> {
+    let parts: Vec<String> = from_json(text)?;
+    let [from, to, zone] = parts.as_slice() else { return Err(unknown_word(text)) };
+    Ok(QuietHours::new(from, to, zone).ok())
+}
+
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT account_id, levels, forecasts, expiries, mails, quiet, form, sealed, sealed_by \
+             FROM alert_settings",
+            $condition
+        )
+    };
+}
+
+const GET: &str = select!(" WHERE account_id = $1");
+const ALL: &str = select!("");
 const PUT: &str = "INSERT INTO alert_settings \
-    (account_id, levels, mails, form, sealed, sealed_by, changed) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+    (account_id, levels, mails, form, sealed, sealed_by, changed, forecasts, expiries, quiet) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
     ON CONFLICT (account_id) DO UPDATE SET levels = excluded.levels, mails = excluded.mails, \
+    forecasts = excluded.forecasts, expiries = excluded.expiries, quiet = excluded.quiet, \
     form = excluded.form, sealed = excluded.sealed, sealed_by = excluded.sealed_by, \
     changed = excluded.changed";
 
@@ -134,7 +176,8 @@ impl AuditedChange {
         settings: &AlertSettings,
         now: Micros,
     ) -> Result<(), StoreError> {
-        let AlertSettings { levels, mails, webhook } = settings;
+        let AlertSettings { levels, forecasts, expiries, mails, quiet, webhook } = settings;
+        let quiet = quiet.as_ref().map(|quiet| serde_json::json!(quiet.parts()).to_string());
         let levels = serde_json::json!(levels).to_string();
         in_change!(self, tx => {
             sqlx::query(PUT)
@@ -145,6 +188,9 @@ impl AuditedChange {
                 .bind(webhook.as_ref().map(|webhook| &*webhook.address.bytes))
                 .bind(webhook.as_ref().map(|webhook| &*webhook.address.by))
                 .bind(now.get())
+                .bind(i64::from(*forecasts))
+                .bind(i64::from(*expiries))
+                .bind(&quiet)
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("settings", "account"))?;

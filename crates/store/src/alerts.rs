@@ -1,12 +1,12 @@
-//! Alerts: levels of limits that spending has passed, each told once, and the state of their deliveries.
+//! Alerts: what the people of an account are told, each once, and the state of the deliveries.
 //!
 //! One process at a time writes them, see [`crate::ClusterTurn::Alerts`].
 
 use canon::{Micros, Money};
 use sqlx::QueryBuilder;
 
+use crate::alert_kind::AlertKind;
 use crate::db::{clean, in_transaction, on_reader, on_writer, unknown_word};
-use crate::limit_standings::LimitKind;
 use crate::row::row;
 use crate::task_state::DeliveryState;
 use crate::{Store, StoreError};
@@ -27,7 +27,7 @@ pub struct AlertDelivery {
     pub status: Option<u16>,
 }
 
-/// A level of a limit that spending has passed.
+/// An event that an account is told once: account, key, kind, begin, amount and level are its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alert {
     /// Its id.
@@ -36,15 +36,15 @@ pub struct Alert {
     pub account_id: String,
     /// The key; `None` for a limit of the whole account.
     pub key_id: Option<String>,
-    /// The limit.
-    pub kind: LimitKind,
-    /// Begin of the spending that counts; 0 for a cap.
+    /// Its subject.
+    pub kind: AlertKind,
+    /// Begin of the spending that counts, 0 for a cap; end of a key that expires.
     pub begun: Micros,
-    /// Amount of the limit.
+    /// Amount of the limit; nothing for a key that expires.
     pub amount: Money,
-    /// The level, in percent.
+    /// The level in percent; days before a key expires.
     pub level: u8,
-    /// Money spent when it was noticed.
+    /// Money spent when it was noticed; nothing for a key that expires.
     pub spent: Money,
     /// Time at which it was noticed.
     pub at: Micros,
@@ -101,7 +101,7 @@ impl TryFrom<AlertRow> for Alert {
     type Error = sqlx::Error;
 
     fn try_from(row: AlertRow) -> Result<Self, sqlx::Error> {
-        let kind = LimitKind::by_word(&row.bound).ok_or_else(|| unknown_word(&row.bound))?;
+        let kind = AlertKind::by_word(&row.bound).ok_or_else(|| unknown_word(&row.bound))?;
         let mail = AlertDelivery {
             state: state(row.mail)?,
             tries: row.mail_tries,
@@ -151,6 +151,9 @@ impl Store {
     /// Adds alerts, and returns those that were not known.
     pub async fn add_alerts(&self, alerts: Vec<Alert>) -> Result<Vec<Alert>, StoreError> {
         let mut added = Vec::new();
+        if alerts.is_empty() {
+            return Ok(added);
+        }
         in_transaction!(&self.db, tx: Kind => {
             for alert in alerts {
                 let Alert { id, account_id, key_id, kind, begun, amount, level, .. } = &alert;

@@ -8,6 +8,7 @@
 mod account_caps;
 mod accounts;
 mod acme;
+mod alert_kind;
 mod alert_settings;
 mod alerts;
 mod archive;
@@ -31,6 +32,7 @@ mod corrections;
 mod data_keys;
 mod db;
 mod direct_writes;
+mod ending_keys;
 mod entries;
 mod erased_names;
 mod erasure;
@@ -68,6 +70,7 @@ mod person_page;
 mod post;
 mod probe;
 mod provider_objects;
+mod quiet_hours;
 mod refresh_tokens;
 mod refusals;
 mod rekey;
@@ -111,6 +114,7 @@ pub use accounts::{Account, AccountRole, PersonChange};
 pub use acme::{
     AcmeAccount, AcmeCertificate, ChallengeAnswer, IssuedCertificate, SealedCertificate,
 };
+pub use alert_kind::AlertKind;
 pub use alert_settings::{AlertSettings, SealedWebhook, WebhookForm, webhook_label};
 pub use alerts::{Alert, AlertDelivery, AlertFilter, AlertWay};
 pub use archive::{ArchiveFile, ArchivePart, ArchiveState};
@@ -127,6 +131,7 @@ pub use conversations::{
 };
 pub use corrections::CallPosting;
 pub use data_keys::{DATA_KEY_ID_BYTES, DataKey, DataKeyId};
+pub use ending_keys::EndingKey;
 pub use entries::{EntryFilter, EntryPage, KeyTotal};
 pub use erased_names::NamingLines;
 pub use erasure::{ErasedCounts, ErasurePlan};
@@ -153,6 +158,7 @@ pub use object_owner::{ObjectOwner, ObjectSharing};
 pub use person_page::{PersonOrder, PersonPage, PersonSelection, PersonSummary};
 pub use probe::{ProbedSchema, StoreProbe, probe_store};
 pub use provider_objects::ProviderObject;
+pub use quiet_hours::{QuietHours, WrongQuietHours};
 pub use refresh_tokens::RefreshToken;
 pub use refusals::RefusedCalls;
 pub use rekey::RekeyCounts;

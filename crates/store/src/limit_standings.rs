@@ -60,17 +60,8 @@ pub struct LimitStanding {
     pub spent: Money,
     /// The highest level that was told of it, in percent.
     pub told: u8,
-}
-
-impl LimitStanding {
-    /// Returns the whole percents of the limit that are spent; 100 of a limit of nothing.
-    pub fn percent(&self) -> i64 {
-        let (amount, spent) = (self.amount.as_nanos(), self.spent.as_nanos());
-        if amount <= 0 {
-            return 100;
-        }
-        i64::try_from(i128::from(spent) * 100 / i128::from(amount)).unwrap_or(i64::MAX)
-    }
+    /// True if it was told that spending will pass it.
+    pub is_forecast_told: bool,
 }
 
 row! {
@@ -84,6 +75,7 @@ row! {
         budget_spent: Money,
         cap_told: u8,
         budget_told: u8,
+        forecasts_told: i64,
     }
 }
 
@@ -135,7 +127,17 @@ macro_rules! limit_columns {
             period_begin!($limits),
             " AND t.amount = ",
             $limits,
-            ".budget) AS budget_told"
+            ".budget) AS budget_told, (SELECT COUNT(*) FROM alerts t WHERE t.account_id = ",
+            $limits,
+            ".account_id AND t.key_id = ",
+            $key,
+            " AND t.bound = 'forecast_' || ",
+            $limits,
+            ".budget_period AND t.begun = ",
+            period_begin!($limits),
+            " AND t.amount = ",
+            $limits,
+            ".budget) AS forecasts_told"
         )
     };
 }
@@ -192,7 +194,7 @@ impl StandingRow {
         standings: &mut Vec<LimitStanding>,
     ) -> Result<(), sqlx::Error> {
         let (account_id, key_id) = (self.account_id, self.key_id);
-        let mut add = |kind: LimitKind, amount, spent, told| {
+        let mut add = |kind: LimitKind, amount, spent, told, is_forecast_told| {
             standings.push(LimitStanding {
                 account_id: account_id.clone(),
                 key_id: Some(key_id.clone()).filter(|id| !id.is_empty()),
@@ -201,13 +203,16 @@ impl StandingRow {
                 amount,
                 spent,
                 told,
+                is_forecast_told,
             });
         };
         if let Some(cap) = self.cap {
-            add(LimitKind::Cap, cap, self.spent, self.cap_told);
+            add(LimitKind::Cap, cap, self.spent, self.cap_told, false);
         }
         if let Some(BudgetTerms { limit, period }) = budget(self.budget, self.budget_period)? {
-            add(LimitKind::Budget(period), limit, self.budget_spent, self.budget_told);
+            let is_forecast_told = self.forecasts_told > 0;
+            let kind = LimitKind::Budget(period);
+            add(kind, limit, self.budget_spent, self.budget_told, is_forecast_told);
         }
         Ok(())
     }

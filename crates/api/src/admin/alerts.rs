@@ -1,12 +1,14 @@
-//! `/api/admin/alerts` and `/api/admin/users/{id}/alerts`: alerts about spending, and who hears of them.
+//! `/api/admin/alerts` and `/api/admin/users/{id}/alerts`: alerts, and who hears of them.
 
-use ::admin::{AlertChange, AlertSettingsView, AlertView, WebhookDraft};
+use ::admin::{
+    AlertChange, AlertCursor, AlertQuery, AlertSettingsView, AlertView, QuietDraft, WebhookDraft,
+};
 use axum::response::Response;
-use canon::{ApiError, Micros};
+use canon::ApiError;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::{AlertFilter, WebhookForm};
+use store::WebhookForm;
 
 use super::usage::{query_value, query_values};
 use super::{
@@ -25,7 +27,14 @@ struct SettingsBody {
     #[serde(default)]
     levels_percent: Option<Vec<u8>>,
     #[serde(default)]
+    forecast: Option<bool>,
+    #[serde(default)]
+    key_expiry: Option<bool>,
+    #[serde(default)]
     mail: Option<bool>,
+    /// `null` removes them.
+    #[serde(default, deserialize_with = "sent")]
+    quiet_hours: Option<Option<QuietBody>>,
     /// `null` removes it.
     #[serde(default, deserialize_with = "sent")]
     webhook: Option<Option<WebhookBody>>,
@@ -37,6 +46,19 @@ struct WebhookBody {
     form: String,
     #[serde(default)]
     url: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuietBody {
+    from: String,
+    to: String,
+    #[serde(default = "utc")]
+    time_zone: String,
+}
+
+fn utc() -> String {
+    "UTC".to_owned()
 }
 
 /// Returns the account or team in the path. A part of administration covers one of the two.
@@ -70,9 +92,20 @@ pub(crate) async fn change_settings(incoming: ApiRequest) -> Result<Response, Ap
     let (actor, id) = (actor(&incoming.state, &incoming.key).await?, account_id(&incoming).await?);
     let ApiRequest { state, request, .. } = incoming;
     let read = if_match(&request);
-    let SettingsBody { levels_percent, mail, webhook } = read_body(request).await?;
+    let SettingsBody { levels_percent, forecast, key_expiry, mail, quiet_hours, webhook } =
+        read_body(request).await?;
     let webhook = webhook.map(|webhook| webhook.map(WebhookBody::into_draft).transpose());
-    let change = AlertChange { levels: levels_percent, mails: mail, webhook: webhook.transpose()? };
+    let quiet = quiet_hours.map(|quiet| {
+        quiet.map(|QuietBody { from, to, time_zone: zone }| QuietDraft { from, to, zone })
+    });
+    let change = AlertChange {
+        levels: levels_percent,
+        forecasts: forecast,
+        expiries: key_expiry,
+        mails: mail,
+        quiet,
+        webhook: webhook.transpose()?,
+    };
     let changed = state.admin.change_alert_settings(&actor, &id, read.as_read_version(), change);
     Ok(settings_response(&changed.await.map_err(admin_error)?))
 }
@@ -103,22 +136,11 @@ pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     let limit = limit
         .filter(|limit| (1..=MAX_ALERTS).contains(limit))
         .ok_or_else(|| invalid_field("limit", format!("write a number from 1 to {MAX_ALERTS}")))?;
-    let before = query_value(&query, "before").map(|text| {
-        let cursor = text.split_once('_').and_then(|(at, id)| Some((at.parse().ok()?, id)));
-        let (at, id) =
-            cursor.ok_or_else(|| invalid_field("before", "write the `next` of the page before"))?;
-        Ok::<_, ApiError>((Micros::new(at), id.to_owned()))
-    });
-    let filter =
-        AlertFilter { account_id: query_value(&query, "account_id"), before: before.transpose()? };
-    // One more tells if there is a next page.
-    let found = incoming.state.admin.alerts(&caller, &filter, limit + 1).await;
-    let mut found = found.map_err(admin_error)?;
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let last = found.last().filter(|_| has_more);
-    let next = last.map(|last| format!("{}_{}", last.alert.at.get(), last.alert.id));
-    let data: Vec<Value> = found.iter().map(AlertView::to_json).collect();
+    let before = query_value(&query, "before").map(|text| text.parse::<AlertCursor>());
+    let before = before.transpose().map_err(admin_error)?;
+    let query = AlertQuery { account_id: query_value(&query, "account_id"), before };
+    let page = incoming.state.admin.alerts(&caller, query, limit).await.map_err(admin_error)?;
+    let next = page.next.map(|next| next.to_string());
+    let data: Vec<Value> = page.alerts.iter().map(AlertView::to_json).collect();
     Ok(success_response(AlertsBody { total: data.len(), data, next }))
 }

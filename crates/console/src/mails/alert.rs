@@ -1,4 +1,4 @@
-//! Mail about spending that has passed levels of caps and budgets.
+//! Mail about alerts.
 
 use super::{MailDraft, signed};
 use crate::MailMessage;
@@ -7,6 +7,7 @@ use crate::MailMessage;
 pub fn alert_mail(
     gateway: &str,
     to: &str,
+    subject: &str,
     sentences: &[String],
     more: usize,
     page: &str,
@@ -17,7 +18,7 @@ pub fn alert_mail(
     }
     let draft = MailDraft {
         to,
-        subject: "Spending is near a limit",
+        subject,
         paragraphs: &paragraphs,
         button: Some((page, "Show alerts")),
         footnote: "The page of alerts is also where these mails are turned off.",

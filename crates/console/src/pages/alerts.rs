@@ -1,14 +1,17 @@
-//! Alerts about spending of a person, a team or everybody, and who hears of them.
+//! Alerts of a person, a team or everybody, and who hears of them.
 
 use std::sync::Arc;
 
-use admin::{AlertChange, AlertSettingsView, AlertView, WebhookDraft};
+use admin::{
+    AdminError, AlertChange, AlertCursor, AlertPage, AlertQuery, AlertSettingsView, AlertView,
+    QuietDraft, WebhookDraft,
+};
 use axum::extract::State;
 use axum::response::Response;
 use canon::Micros;
 use http::StatusCode;
 use maud::{Markup, html};
-use store::{AlertDelivery, AlertFilter, DeliveryState, TeamRole, WebhookForm};
+use store::{AlertDelivery, DeliveryState, QuietHours, TeamRole, WebhookForm};
 
 use crate::display;
 use crate::form::{FieldErrors, FormFields, FormInput, INVALID_FORM, QueryFields};
@@ -25,7 +28,15 @@ use admin::version_of;
 const PAGE_PATH: &str = "/console/alerts";
 const ROWS: u32 = 50;
 const MAX_FIELD_BYTES: usize = 4_096;
-const FIELDS: [&str; 4] = ["levels_percent", "mail", "webhook.form", "webhook.url"];
+const FIELDS: [&str; 7] = [
+    "levels_percent",
+    "mail",
+    "quiet_hours.from",
+    "quiet_hours.to",
+    "quiet_hours.time_zone",
+    "webhook.form",
+    "webhook.url",
+];
 
 /// `GET /console/alerts`
 pub(crate) async fn show(
@@ -86,16 +97,35 @@ fn read_change(
     }
     let address = (!address.is_empty()).then(|| address.to_owned());
     let webhook = Some(form.map(|form| WebhookDraft { form, address }));
-    let mails = Some(fields.get("mail") == "on");
-    Ok(Some(AlertChange { levels: Some(levels), mails, webhook }))
+    let quiet = |name| fields.get_trimmed(name, MAX_FIELD_BYTES).map(str::to_owned);
+    let (from, to) = (quiet("quiet_hours.from")?, quiet("quiet_hours.to")?);
+    let zone = quiet("quiet_hours.time_zone")?;
+    let is_quiet = !from.is_empty() || !to.is_empty();
+    let is_on = |name| Some(fields.get(name) == "on");
+    Ok(Some(AlertChange {
+        levels: Some(levels),
+        forecasts: is_on("forecast"),
+        expiries: is_on("key_expiry"),
+        mails: is_on("mail"),
+        quiet: Some(is_quiet.then_some(QuietDraft { from, to, zone })),
+        webhook,
+    }))
 }
 
 fn form_fields(settings: &AlertSettingsView) -> FormFields {
     let levels: Vec<String> = settings.levels.iter().map(u8::to_string).collect();
     let form = settings.webhook.as_ref().map_or("", |webhook| webhook.form.word());
+    let tick = |is_on: bool| if is_on { "on" } else { "" }.to_owned();
+    let quiet = settings.quiet.as_ref().map(QuietHours::parts);
+    let [from, to, zone] = quiet.unwrap_or_else(|| ["", "", "UTC"].map(str::to_owned));
     FormFields::prefilled(vec![
         ("levels_percent", levels.join(", ")),
-        ("mail", if settings.mails { "on" } else { "" }.to_owned()),
+        ("forecast", tick(settings.forecasts)),
+        ("key_expiry", tick(settings.expiries)),
+        ("mail", tick(settings.mails)),
+        ("quiet_hours.from", from),
+        ("quiet_hours.to", to),
+        ("quiet_hours.time_zone", zone),
         ("webhook.form", form.to_owned()),
     ])
 }
@@ -110,24 +140,15 @@ async fn render(
 ) -> Result<Response, PageError> {
     let now = state.now();
     let before = query.get_single("before", MAX_FIELD_BYTES)?;
-    let before = match before {
-        "" => None,
-        text => {
-            let cursor = text.split_once('_').and_then(|(at, id)| Some((at.parse().ok()?, id)));
-            let unknown = PageError::BadRequest("This page of alerts is not known.");
-            let (at, id) = cursor.ok_or(unknown)?;
-            Some((Micros::new(at), id.to_owned()))
-        }
-    };
+    let before = (!before.is_empty()).then(|| before.parse::<AlertCursor>()).transpose();
+    let before = before
+        .map_err(|_: AdminError| PageError::BadRequest("This page of alerts is not known."))?;
     let account_id = (!user.sees_all()).then(|| user.owner_id().to_owned());
-    let filter = AlertFilter { account_id, before };
-    let mut alerts = state.host.admin().alerts(&user.actor(), &filter, ROWS + 1).await?;
-    let rows = usize::try_from(ROWS).unwrap_or(usize::MAX);
-    let has_more = alerts.len() > rows;
-    alerts.truncate(rows);
-    let older = alerts.last().filter(|_| has_more).map(|last| {
-        let cursor = format!("{}_{}", last.alert.at.get(), last.alert.id);
-        user.path_for(&format!("{PAGE_PATH}?before={}", urls::escape_value(&cursor)))
+    let listed = AlertQuery { account_id, before };
+    let AlertPage { alerts, next } = state.host.admin().alerts(&user.actor(), listed, ROWS).await?;
+    let older = next.map(|next| {
+        let next = urls::escape_value(&next.to_string());
+        user.path_for(&format!("{PAGE_PATH}?before={next}"))
     });
     let readers = readers(state, user).await?;
     let body = html! {
@@ -166,6 +187,8 @@ fn no_alerts(settings: &AlertSettingsView) -> Markup {
                     }
                     None => "Choose below at which share of a cap or a budget an alert appears here.",
                 }
+                @if settings.forecasts { " Or when a budget will not last." }
+                @if settings.expiries { " Or before a key expires." }
             }
         }
     }
@@ -236,10 +259,15 @@ fn settings_card(
                         value: fields.get("levels_percent"),
                         input_mode: Some("numeric"),
                         mark_optional: false,
-                        help: Some("Separated by commas. Each one is told once, and again for another amount or period. Empty for no alerts."),
+                        help: Some("Separated by commas. Each one is told once, and again for another amount or period. Empty for none."),
                         ..FormInput::default()
                     }.render(errors))
+                    (tick_field(fields, "forecast", "Forecasts",
+                        "When a budget will be spent before its period ends, at the pace so far."))
+                    (tick_field(fields, "key_expiry", "Keys that expire",
+                        "Seven days and one day before."))
                     (mail_field(state, user, readers, fields))
+                    (quiet_fields(fields, errors))
                     (webhook_fields(settings, fields, errors))
                     button.button type="submit" { "Save" }
                 }
@@ -254,6 +282,38 @@ fn settings_card(
                 p { "Only managers of the team change this." }
             }
         }
+    }
+}
+
+fn tick_field(fields: &FormFields, name: &str, label: &str, help: &str) -> Markup {
+    html! {
+        label.tick {
+            input type="checkbox" name=(name) value="on" checked[fields.get(name) == "on"];
+            span { (label) span.help { (help) } }
+        }
+    }
+}
+
+fn quiet_fields(fields: &FormFields, errors: &FieldErrors) -> Markup {
+    let input = |name, label, kind, help| {
+        let value = fields.get(name);
+        FormInput {
+            name,
+            label,
+            kind,
+            value,
+            help: Some(help),
+            mark_optional: false,
+            ..FormInput::default()
+        }
+        .render(errors)
+    };
+    html! {
+        div.row {
+            (input("quiet_hours.from", "No mail from", "time", "Empty for mail at all hours."))
+            (input("quiet_hours.to", "No mail until", "time", "What came up meanwhile is one mail then."))
+        }
+        (input("quiet_hours.time_zone", "Time zone of these hours", "text", "Such as Europe/Berlin, or UTC."))
     }
 }
 

@@ -258,7 +258,8 @@ pub(super) async fn render_page(
     let lately = match terms.spending.budget {
         Some(budget) => {
             let (_, sum) = state.store.account_spent_in(&team.id, budget.period, now).await?;
-            Some((sum, budget))
+            let (begun, _) = budget.period.bounds(now);
+            Some((sum, budget, budget.period.forecast(begun, now, sum)))
         }
         None => None,
     };
@@ -317,7 +318,7 @@ pub(super) async fn render_page(
 fn spend_figures(
     total: Money,
     cap: Option<Money>,
-    lately: Option<(Money, BudgetTerms)>,
+    lately: Option<(Money, BudgetTerms, Option<Money>)>,
     limits: RateLimits,
 ) -> Markup {
     let RateLimits { rpm, tpm, concurrency } = limits;
@@ -326,8 +327,11 @@ fn spend_figures(
     html! {
         dl.figures {
             div { dt { "Total spend" } dd.spent { (spent_of_cap(total, cap)) } }
-            @if let Some((sum, BudgetTerms { limit, period })) = lately {
+            @if let Some((sum, BudgetTerms { limit, period }, forecast)) = lately {
                 div { dt { (period_label(period)) } dd.spent { (spent_of_cap(sum, Some(limit))) } }
+                @if let Some(forecast) = forecast {
+                    div { dt { "At this pace" } dd { (display::money(forecast)) } }
+                }
             }
             @for (limit, title) in limits {
                 @if let Some(limit) = limit {

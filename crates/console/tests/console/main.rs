@@ -14,6 +14,7 @@ mod activity;
 mod admin_pages;
 mod admin_parts;
 mod agents;
+mod alerts;
 mod attacks;
 mod audit_origins;
 mod factors;

@@ -1,7 +1,8 @@
 //! Team pages: acting for a team, members, and their keys.
 
 use http::StatusCode;
-use store::{Account, AccountRole, KeyRecord, MemberChange, Team, TeamRole};
+use ledger::{BudgetPeriod, BudgetTerms};
+use store::{Account, AccountRole, AccountTerms, KeyRecord, MemberChange, Team, TeamRole};
 
 use crate::gateway::{ConsoleGateway, PASSWORD, START, entry, key};
 
@@ -343,4 +344,28 @@ async fn teams_are_searched_sorted_and_paged() {
     let own = gateway.get("/console/teams").cookie(&cookie).send().await;
     own.assert_contains("Night");
     own.assert_lacks("Crew");
+}
+
+#[tokio::test]
+async fn a_team_shows_what_its_budget_will_cost_at_this_pace() {
+    let gateway = ConsoleGateway::new().await;
+    let rob = gateway.account("rob", AccountRole::Member).await;
+    let night = team(&gateway, "Night shift", &[(&rob, TeamRole::Manager)]).await;
+    let shared = key_by(&gateway, &night, &rob, "shared").await;
+    gateway.store.post(&[entry(&shared, "req_team", "m", 6_880_000_000)]).await.unwrap();
+    let cookie = gateway.sign_in("rob").await;
+    // 344 of the 744 hours of January have passed, and all of the days of this Friday's week but two.
+    for (period, pace) in [(BudgetPeriod::Month, "$14.88"), (BudgetPeriod::Week, "$11.11")] {
+        let budget = Some(BudgetTerms { limit: "20".parse().unwrap(), period });
+        let terms = AccountTerms { budget, ..AccountTerms::default() };
+        gateway.store.set_account_terms(&night.id, &terms).await.unwrap();
+        let page = gateway.get(&at(&night)).cookie(&cookie).send().await;
+        page.assert_contains("At this pace");
+        page.assert_contains(pace);
+    }
+    // A third of the day has passed, in which nothing else was spent.
+    let budget = Some(BudgetTerms { limit: "20".parse().unwrap(), period: BudgetPeriod::Day });
+    let terms = AccountTerms { budget, ..AccountTerms::default() };
+    gateway.store.set_account_terms(&night.id, &terms).await.unwrap();
+    gateway.get(&at(&night)).cookie(&cookie).send().await.assert_contains("$20.64");
 }

@@ -10,21 +10,26 @@ use crate::tasks::harness::{config, picture};
 use crate::tasks::webhooks::is_signed;
 
 /// A gateway whose pictures cost $0.001, and whose alerts may be sent to that listener.
-struct Site {
-    gateway: TestGateway,
-    listener: ScriptedProvider,
-    clock: Arc<ShiftedClock>,
+pub(crate) struct Site {
+    pub(crate) gateway: TestGateway,
+    pub(crate) listener: ScriptedProvider,
+    pub(crate) clock: Arc<ShiftedClock>,
     _provider: ScriptedProvider,
-    account_id: String,
+    pub(crate) account_id: String,
 }
 
 impl Site {
-    async fn start(answers: Vec<u16>) -> Self {
+    pub(crate) async fn start(answers: Vec<u16>) -> Self {
+        Self::with(answers, "").await
+    }
+
+    /// The same with more configuration.
+    pub(crate) async fn with(answers: Vec<u16>, more: &str) -> Self {
         let provider = ScriptedProvider::start(vec![picture()]).await;
         let answers = answers.into_iter().map(|status| reply(status, "text/plain", "")).collect();
         let listener = ScriptedProvider::start(answers).await;
         let place = listener.url.strip_prefix("http://").unwrap();
-        let allowed = format!("[media]\nallow = [\"{place}\"]");
+        let allowed = format!("[media]\nallow = [\"{place}\"]\n{more}");
         let clock = Arc::new(ShiftedClock::default());
         let config = config(&provider.url, &allowed);
         let gateway = TestGateway::with_clock(&config, Arc::<ShiftedClock>::clone(&clock)).await;
@@ -32,14 +37,14 @@ impl Site {
         Self { gateway, listener, clock, _provider: provider, account_id }
     }
 
-    async fn settings(&self, change: &Value) -> testkit::TestResponse {
+    pub(crate) async fn settings(&self, change: &Value) -> testkit::TestResponse {
         let path = format!("/api/admin/users/{}/alerts", self.account_id);
         let admin = self.gateway.admin_key().await.to_owned();
         let request = self.gateway.request(http::Method::PATCH, &path).key(&admin);
         request.body(change.to_string()).send().await
     }
 
-    async fn listen(&self, form: &str) {
+    pub(crate) async fn listen(&self, form: &str) {
         let url = format!("{}/hook?word=secret", self.listener.url);
         let webhook = json!({ "form": form, "url": url });
         let change = json!({ "levels_percent": [100, 50, 80], "webhook": webhook });
@@ -50,7 +55,7 @@ impl Site {
     }
 
     /// Pays for pictures, and looks for alerts until their number is that.
-    async fn spend(&self, key: &str, pictures: usize, alerts: usize) {
+    pub(crate) async fn spend(&self, key: &str, pictures: usize, alerts: usize) {
         for _ in 0..pictures {
             let order = json!({ "model": "m", "prompt": "a dot" });
             let got = self.gateway.post("/v1/images/generations", &order).key(key).send().await;
@@ -65,7 +70,7 @@ impl Site {
         .await;
     }
 
-    async fn alerts(&self) -> Vec<Value> {
+    pub(crate) async fn alerts(&self) -> Vec<Value> {
         let admin = self.gateway.admin_key().await.to_owned();
         let got = self.gateway.get("/api/admin/alerts").key(&admin).send().await;
         assert_eq!(got.status, 200, "{}", got.text());
@@ -73,7 +78,7 @@ impl Site {
     }
 
     /// Waits for the messages to the listener.
-    async fn messages(&self, count: usize) -> Vec<ReceivedRequest> {
+    pub(crate) async fn messages(&self, count: usize) -> Vec<ReceivedRequest> {
         until("the messages are sent", async || {
             self.gateway.app.run_alerts().await.unwrap();
             self.listener.requests().len() >= count
@@ -192,6 +197,13 @@ async fn settings_are_checked_and_change_only_what_is_sent() {
         (json!({ "webhook": { "form": "slack", "url": "ftp://example.com/" } }), "webhook.url"),
         (json!({ "webhook": { "form": "slack", "url": "x".repeat(3_000) } }), "webhook.url"),
         (json!({ "levels": [80] }), "levels"),
+        (json!({ "quiet_hours": { "from": "25:00", "to": "07:00" } }), "quiet_hours.from"),
+        (json!({ "quiet_hours": { "from": "07:00", "to": "07:00" } }), "quiet_hours.to"),
+        (json!({ "quiet_hours": { "from": "07:00" } }), "quiet_hours"),
+        (
+            json!({ "quiet_hours": { "from": "22:00", "to": "07:00", "time_zone": "Mars/Olympus" } }),
+            "quiet_hours.time_zone",
+        ),
     ] {
         let got = site.settings(&change).await;
         assert_eq!(got.status, 400, "{change}: {}", got.text());
@@ -201,6 +213,16 @@ async fn settings_are_checked_and_change_only_what_is_sent() {
     let kept = site.settings(&json!({ "mail": false })).await.json();
     assert_eq!(kept["levels_percent"], json!([50, 80, 100]));
     assert_eq!((&kept["mail"], &kept["webhook"]["form"]), (&json!(false), &json!("signed")));
+    assert_eq!((&kept["forecast"], &kept["key_expiry"]), (&json!(true), &json!(true)));
+    let hours = json!({ "from": "22:00", "to": "07:00" });
+    let quiet = json!({ "quiet_hours": hours, "forecast": false, "key_expiry": false });
+    let quiet = site.settings(&quiet).await.json();
+    let utc = json!({ "from": "22:00", "to": "07:00", "time_zone": "UTC" });
+    assert_eq!(quiet["quiet_hours"], utc);
+    assert_eq!((&quiet["forecast"], &quiet["key_expiry"]), (&json!(false), &json!(false)));
+    assert_eq!(site.settings(&json!({ "mail": true })).await.json()["quiet_hours"], utc);
+    let loud = site.settings(&json!({ "quiet_hours": null })).await.json();
+    assert_eq!(loud["quiet_hours"], Value::Null);
     // Another form for the same address, and none.
     let other = site.settings(&json!({ "webhook": { "form": "slack" } })).await.json();
     assert_eq!(other["webhook"]["form"], "slack");
@@ -208,7 +230,7 @@ async fn settings_are_checked_and_change_only_what_is_sent() {
     assert_eq!(none["webhook"], Value::Null);
     let lines = site.gateway.app.store.audits(100).await.unwrap();
     let changes: Vec<_> = lines.iter().filter(|line| line.action == "alerts.change").collect();
-    assert_eq!(changes.len(), 4);
+    assert_eq!(changes.len(), 7);
     assert!(changes.iter().all(|line| !line.detail.contains("secret")), "{changes:?}");
     let missing = site.gateway.admin_key().await.to_owned();
     let got = site.gateway.get("/api/admin/users/nobody/alerts").key(&missing).send().await;

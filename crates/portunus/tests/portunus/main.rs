@@ -14,6 +14,7 @@
 
 mod admin;
 mod admin_pages;
+mod alert_kinds;
 mod alerts;
 mod answer_schemas;
 mod answers;
@@ -45,6 +46,7 @@ mod lanes;
 mod large_bodies;
 mod limits;
 mod losses;
+mod mail_sink;
 mod mcp;
 mod mcp_oauth;
 mod mcp_prices;

@@ -7,9 +7,9 @@ use canon::{Micros, Money};
 use ledger::BudgetPeriod;
 use proptest::prelude::*;
 use store::{
-    AccountTerms, Alert, AlertDelivery, AlertFilter, AlertSettings, AlertWay, BudgetTerms,
-    ClusterTurn, DeliveryState, KeyRecord, LimitKind, LimitStanding, SealedSecret, SealedWebhook,
-    Store, WebhookForm,
+    AccountTerms, Alert, AlertDelivery, AlertFilter, AlertKind, AlertSettings, AlertWay,
+    BudgetTerms, ClusterTurn, DeliveryState, EndingKey, KeyRecord, LimitKind, LimitStanding,
+    QuietHours, SealedSecret, SealedWebhook, Store, WebhookForm,
 };
 
 use crate::on_both;
@@ -20,6 +20,8 @@ on_both!(
     standings_are_those_of_the_calls,
     limits_that_nobody_uses_are_left_out,
     a_level_is_told_once_for_each_limit,
+    a_forecast_is_known_for_its_budget_and_period,
+    keys_that_expire_are_found_with_what_was_told,
     deliveries_are_due_until_they_end,
     settings_are_kept_and_erased_with_their_account,
     turns_of_different_work_are_independent,
@@ -114,6 +116,7 @@ async fn standings_are_those_of_the_calls(database: Arc<TestDatabase>) {
                         amount: Money::from_nanos(amount),
                         spent: of(own, kind.begun(NOW)),
                         told: 0,
+                        is_forecast_told: false,
                     });
                 }
             };
@@ -164,7 +167,7 @@ fn alert(key: &KeyRecord, kind: LimitKind, amount: i64, level: u8) -> Alert {
         id: id(),
         account_id: key.account_id.clone(),
         key_id: Some(key.id.clone()),
-        kind,
+        kind: AlertKind::Spending(kind),
         begun: kind.begun(NOW),
         amount: Money::from_nanos(amount),
         level,
@@ -217,6 +220,90 @@ async fn a_level_is_told_once_for_each_limit(database: Arc<TestDatabase>) {
     assert_eq!(told, [100]);
     assert_eq!(store.drop_alerts(NOW).await.unwrap(), 0);
     assert_eq!(store.drop_alerts(NOW + Micros::new(1)).await.unwrap(), 6);
+}
+
+async fn a_forecast_is_known_for_its_budget_and_period(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let owner = account("anna");
+    store.add_account(&owner).await.unwrap();
+    let month = BudgetPeriod::Month;
+    let record = KeyRecord { budget: Some(budget(100, month)), ..samples::key(&owner.id) };
+    store.add_key(&record).await.unwrap();
+    let limits = Limits { cap: None, budget: Some((100, month)) };
+    set_terms(&store, &owner.id, &limits).await;
+    store.post(&[entry(&id(), &record, 60, NOW.get())]).await.unwrap();
+    let told = async || {
+        let standings = store.limit_standings(NOW, LONG_AGO).await.unwrap();
+        let of = |one: LimitStanding| (one.key_id.is_some(), one.told, one.is_forecast_told);
+        standings.into_iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(told().await, [(true, 0, false), (false, 0, false)]);
+    let limit = LimitKind::Budget(month);
+    let forecast = Alert { kind: AlertKind::Forecast(month), ..alert(&record, limit, 100, 100) };
+    let others = vec![
+        // Of a level, of another period, another amount and another kind of period.
+        alert(&record, limit, 100, 50),
+        Alert { id: id(), begun: limit.begun(NOW - DAY * 31), ..forecast.clone() },
+        Alert { id: id(), amount: Money::from_nanos(99), ..forecast.clone() },
+        Alert { id: id(), kind: AlertKind::Forecast(BudgetPeriod::Week), ..forecast.clone() },
+    ];
+    assert_eq!(store.add_alerts(others.clone()).await.unwrap(), others);
+    assert_eq!(told().await, [(true, 50, false), (false, 0, false)]);
+    assert_eq!(
+        store.add_alerts(vec![forecast.clone()]).await.unwrap(),
+        std::slice::from_ref(&forecast)
+    );
+    assert_eq!(told().await, [(true, 50, true), (false, 0, false)], "the level stays");
+    let whole = Alert { id: id(), key_id: None, ..forecast.clone() };
+    assert_eq!(store.add_alerts(vec![whole]).await.unwrap().len(), 1);
+    assert_eq!(told().await, [(true, 50, true), (false, 0, true)]);
+    let again = Alert { id: id(), ..forecast };
+    assert_eq!(store.add_alerts(vec![again]).await.unwrap(), []);
+}
+
+async fn keys_that_expire_are_found_with_what_was_told(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let owner = account("anna");
+    let gone = store::Account { disabled: true, ..account("bert") };
+    for account in [&owner, &gone] {
+        store.add_account(account).await.unwrap();
+    }
+    let until = NOW + DAY * 7;
+    let ends = |expires: Micros| KeyRecord { expires: Some(expires), ..samples::key(&owner.id) };
+    let (soon, last) = (ends(NOW + DAY), ends(until));
+    let others = [
+        samples::key(&owner.id),
+        ends(NOW),
+        ends(until + Micros::new(1)),
+        KeyRecord { revoked: Some(NOW), ..ends(NOW + DAY) },
+        KeyRecord { surface: Some("cli".to_owned()), ..ends(NOW + DAY) },
+        KeyRecord { account_id: gone.id, ..ends(NOW + DAY) },
+    ];
+    for key in others.iter().chain([&last, &soon]) {
+        store.add_key(key).await.unwrap();
+    }
+    let ending = |key: &KeyRecord, told| EndingKey {
+        account_id: owner.id.clone(),
+        key_id: key.id.clone(),
+        created: key.created,
+        expires: key.expires.unwrap(),
+        told,
+    };
+    let found = async || store.ending_keys(NOW, until).await.unwrap();
+    assert_eq!(found().await, [ending(&soon, None), ending(&last, None)]);
+    let told = |begun, level| Alert {
+        kind: AlertKind::KeyExpiry,
+        begun,
+        ..alert(&soon, LimitKind::Cap, 0, level)
+    };
+    // Of another end of the same key.
+    store.add_alerts(vec![told(NOW + DAY * 2, 1)]).await.unwrap();
+    assert_eq!(found().await, [ending(&soon, None), ending(&last, None)]);
+    for level in [7, 1] {
+        store.add_alerts(vec![told(NOW + DAY, level)]).await.unwrap();
+        assert_eq!(found().await, [ending(&soon, Some(level)), ending(&last, None)]);
+    }
+    assert_eq!(store.add_alerts(vec![told(NOW + DAY, 1)]).await.unwrap(), []);
 }
 
 async fn deliveries_are_due_until_they_end(database: Arc<TestDatabase>) {
@@ -276,8 +363,17 @@ async fn settings_are_kept_and_erased_with_their_account(database: Arc<TestDatab
     assert!(store.all_alert_settings().await.unwrap().is_empty());
     let address = SealedSecret { by: "one".to_owned(), bytes: vec![1, 2, 3] };
     let webhook = Some(SealedWebhook { form: WebhookForm::Slack, address });
-    let chosen = AlertSettings { levels: vec![50, 90], mails: false, webhook };
-    for settings in [chosen.clone(), AlertSettings::default(), chosen.clone()] {
+    let quiet = Some(QuietHours::new("22:00", "07:30", "Europe/Berlin").unwrap());
+    let usual = AlertSettings::default();
+    let chosen =
+        AlertSettings { levels: vec![50, 90], mails: false, quiet, webhook, ..usual.clone() };
+    for settings in [
+        chosen.clone(),
+        AlertSettings { forecasts: false, ..usual.clone() },
+        AlertSettings { expiries: false, ..usual.clone() },
+        usual,
+        chosen.clone(),
+    ] {
         let mut change = store.begin_change().await.unwrap();
         change.put_alert_settings(&owner.id, &settings, NOW).await.unwrap();
         change.commit_unaudited().await.unwrap();

@@ -1,4 +1,4 @@
-//! Alerts about spending: chosen on their page, found by the gateway, told by mail.
+//! Alerts: chosen on their page, found by the gateway, told by mail.
 
 use std::path::Path;
 use std::process::Command;
@@ -34,6 +34,10 @@ pub(super) fn journey(stage: &mut BrowserStage) -> Result<()> {
     page.inspect("alerts-wrong", shots, axe)?;
     page.eval(&set("webhook.url", ""))?;
     page.eval(&set("webhook.form", ""))?;
+    page.eval(&set("quiet_hours.from", "22:00"))?;
+    page.send("Save")?;
+    page.says("write another time, such as 07:00")?;
+    page.eval(&set("quiet_hours.from", ""))?;
     page.send("Save")?;
     page.says("Saved.")?;
     call_with_tight_key(binary, data, url)?;
