@@ -93,12 +93,14 @@ pub enum KeyOrder {
     LastUse,
     /// The newest first.
     Created,
+    /// The oldest first.
+    Oldest,
 }
 
 impl KeyOrder {
     /// Every order.
-    pub const ALL: [Self; 5] =
-        [Self::Standing, Self::Name, Self::Spent, Self::LastUse, Self::Created];
+    pub const ALL: [Self; 6] =
+        [Self::Standing, Self::Name, Self::Spent, Self::LastUse, Self::Created, Self::Oldest];
 
     /// The word in addresses.
     pub const fn word(self) -> &'static str {
@@ -108,6 +110,7 @@ impl KeyOrder {
             Self::Spent => "spent",
             Self::LastUse => "used",
             Self::Created => "created",
+            Self::Oldest => "oldest",
         }
     }
 
@@ -124,6 +127,7 @@ impl KeyOrder {
             Self::Spent => "spent DESC, created DESC, id DESC",
             Self::LastUse => "COALESCE(last_used, 0) DESC, created DESC, id DESC",
             Self::Created => "created DESC, id DESC",
+            Self::Oldest => "created, id",
         }
     }
 }

@@ -6,19 +6,22 @@ use axum::response::Response;
 use canon::{ApiError, Micros, Money};
 use config::parse_duration;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use store::{BudgetTerms, KeyGrants, KeyRecord, KeyScope, RateLimits};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use store::{
+    BudgetTerms, KeyGrants, KeyOrder, KeyRecord, KeyScope, KeySelection, KeyStanding, RateLimits,
+};
 
+use super::usage::{query_value, query_values};
 use super::{
     actor, admin_error, entity_response, if_match, invalid_field, not_found, path_id, read_body,
-    sent, store_error, tagged_response,
+    sent, store_error, success_response, tagged_response,
 };
-use crate::query::query_pairs;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 
 const PATH_PREFIX: &str = "/api/admin/keys/";
+const MAX_PAGE_KEYS: u32 = 1_000;
 
 /// Body of a new key or of a change. An absent field stays unchanged.
 #[derive(Deserialize)]
@@ -123,19 +126,57 @@ pub(super) fn parse_budget(
     Ok(BudgetTerms { limit, period })
 }
 
+/// `GET /api/admin/keys`. Query: `account_id`, `q`, `state`, `sort`, and `limit` with `page` for a part of the
+/// selected keys. `total` counts all of them.
 pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
+    #[derive(Serialize)]
+    struct KeysBody {
+        total: u64,
+        data: Vec<Value>,
+    }
     actor(&incoming.state, &incoming.key).await?;
-    let query = query_pairs(incoming.request.query());
-    let account = query.into_iter().find(|(name, _)| name == "account_id").map(|(_, id)| id);
-    let store = &incoming.state.store;
-    let keys = match &account {
-        Some(account) => store.keys_of(account).await,
-        None => store.keys().await,
+    let query = query_values(&incoming);
+    let standing = query_value(&query, "state").map(|word| {
+        let words = KeyStanding::ALL.map(KeyStanding::word).join(", ");
+        KeyStanding::by_word(&word)
+            .ok_or_else(|| invalid_field("state", format!("write one of {words}")))
+    });
+    let order = query_value(&query, "sort").map(|word| {
+        let words = KeyOrder::ALL.map(KeyOrder::word).join(", ");
+        KeyOrder::by_word(&word)
+            .ok_or_else(|| invalid_field("sort", format!("write one of {words}")))
+    });
+    let selection = KeySelection {
+        account_id: query_value(&query, "account_id"),
+        text: query_value(&query, "q"),
+        standing: standing.transpose()?,
     };
+    let order = order.transpose()?.unwrap_or(KeyOrder::Oldest);
+    let rows = read_rows(&query)?;
     let now = incoming.state.clock().now();
-    Ok(super::list_response(
-        keys.map_err(store_error)?.iter().map(|key| key_json(key, now)).collect(),
-    ))
+    let page = incoming.state.store.key_page(&selection, order, rows, now).await;
+    let page = page.map_err(store_error)?;
+    let data = page.keys.iter().map(|key| key_json(key, now)).collect();
+    Ok(success_response(KeysBody { total: page.total(selection.standing), data }))
+}
+
+/// Reads the number of rows before a page and of those on it. Without a limit there is one page.
+fn read_rows(query: &Map<String, Value>) -> Result<(u64, u32), ApiError> {
+    let limit = query_value(query, "limit").map(|text| match text.parse() {
+        Ok(limit) if (1..=MAX_PAGE_KEYS).contains(&limit) => Ok(limit),
+        _ => Err(invalid_field("limit", format!("write a number from 1 to {MAX_PAGE_KEYS}"))),
+    });
+    let page = query_value(query, "page").map(|text| match text.parse::<u64>() {
+        Ok(page) if page > 0 => Ok(page),
+        _ => Err(invalid_field("page", "write a number, of which 1 is the first page")),
+    });
+    match (limit.transpose()?, page.transpose()?) {
+        (None, None) => Ok((0, u32::MAX)),
+        (None, Some(_)) => Err(invalid_field("page", "needs a `limit`")),
+        (Some(limit), page) => {
+            Ok(((page.unwrap_or(1) - 1).saturating_mul(u64::from(limit)), limit))
+        }
+    }
 }
 
 pub(crate) async fn get(incoming: ApiRequest) -> Result<Response, ApiError> {

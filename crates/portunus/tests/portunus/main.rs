@@ -39,6 +39,7 @@ mod image_replies;
 mod images;
 mod imports;
 mod key_headers;
+mod key_lists;
 mod key_objects;
 mod key_scopes;
 mod lane_records;

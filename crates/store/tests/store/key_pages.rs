@@ -62,6 +62,7 @@ fn sorted(mut keys: Vec<KeyRecord>, order: KeyOrder) -> Vec<KeyRecord> {
         KeyOrder::Spent => keys.sort_by_key(|key| (Reverse(key.spent), newest(key))),
         KeyOrder::LastUse => keys.sort_by_key(|key| (Reverse(key.last_used), newest(key))),
         KeyOrder::Created => keys.sort_by_key(newest),
+        KeyOrder::Oldest => keys.sort_by_key(|key| Reverse(newest(key))),
     }
     keys
 }
