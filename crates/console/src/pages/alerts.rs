@@ -10,7 +10,6 @@ use http::StatusCode;
 use maud::{Markup, html};
 use store::{AlertDelivery, AlertFilter, DeliveryState, TeamRole, WebhookForm};
 
-use crate::display;
 use crate::form::{FieldErrors, FormFields, FormInput, INVALID_FORM, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
@@ -20,6 +19,7 @@ use crate::session::SignedInUser;
 use crate::shared_fields::{error_summary, read_version, version_field};
 use crate::state::ConsoleState;
 use crate::urls;
+use crate::viewer_time::ViewerClock;
 use admin::version_of;
 
 const PAGE_PATH: &str = "/console/alerts";
@@ -108,7 +108,7 @@ async fn render(
     settings: &AlertSettingsView,
     (fields, errors): (&FormFields, &FieldErrors),
 ) -> Result<Response, PageError> {
-    let now = state.now();
+    let clock = user.clock(state);
     let before = query.get_single("before", MAX_FIELD_BYTES)?;
     let before = match before {
         "" => None,
@@ -137,7 +137,7 @@ async fn render(
         @if alerts.is_empty() {
             (no_alerts(settings))
         } @else {
-            (table(&alerts, now))
+            (table(&alerts, &clock))
             @if let Some(older) = older { p { a href=(older) rel="next" { "Older alerts" } } }
         }
         (settings_card(state, user, settings, &readers, (fields, errors)))
@@ -171,7 +171,7 @@ fn no_alerts(settings: &AlertSettingsView) -> Markup {
     }
 }
 
-fn table(alerts: &[AlertView], now: Micros) -> Markup {
+fn table(alerts: &[AlertView], clock: &ViewerClock) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -184,7 +184,7 @@ fn table(alerts: &[AlertView], now: Micros) -> Markup {
                 tbody {
                     @for view in alerts {
                         tr {
-                            td data-label="Noticed" { (display::relative_time(view.alert.at, now)) }
+                            td data-label="Noticed" { (clock.relative_time(view.alert.at)) }
                             td data-label="What happened" { bdi { (view.sentence()) } }
                             td data-label="Mail" { (delivery(view.alert.mail)) }
                             td data-label="Webhook" { (delivery(view.alert.webhook)) }

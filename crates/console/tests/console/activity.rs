@@ -224,18 +224,22 @@ async fn list_and_export_have_the_selected_calls() {
 }
 
 /// The texts between a begin and the next end.
-fn texts<'a>(page: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn texts<'a>(
+    page: &'a str,
+    begin: &'a str,
+    end: &'a str,
+) -> impl Iterator<Item = &'a str> {
     page.split(begin).skip(1).filter_map(move |rest| rest.split(end).next())
 }
 
 /// The sum of the counts between a begin and the next end.
-fn sum_of(page: &str, begin: &str, end: &str) -> usize {
+pub(crate) fn sum_of(page: &str, begin: &str, end: &str) -> usize {
     let counts = texts(page, begin, end).map(|text| text.replace(',', ""));
     counts.map(|text| text.parse::<usize>().unwrap_or_default()).sum()
 }
 
 /// Reads the list of a selection, page by page.
-async fn listed_ids(gateway: &ConsoleGateway, cookie: &str, path: &str) -> Vec<String> {
+pub(crate) async fn listed_ids(gateway: &ConsoleGateway, cookie: &str, path: &str) -> Vec<String> {
     let (mut ids, mut next) = (Vec::new(), Some(path.to_owned()));
     while let Some(path) = next {
         let page = gateway.get(&path).cookie(cookie).send().await;

@@ -36,3 +36,4 @@ mod rights;
 mod setup;
 mod signin;
 mod teams;
+mod zones;

@@ -14,6 +14,7 @@ mod page;
 mod playground;
 mod stage;
 mod teams;
+mod zones;
 
 use anyhow::{Context, Result};
 
