@@ -178,7 +178,7 @@ impl TimeRange {
     /// Returns the step of a chart of this range.
     pub(crate) fn step(self, calendar: &Calendar) -> UsageStep {
         let range = self.at(calendar);
-        // Days of which one has 23 hours are as many days.
+        // A day of 23 hours is a day.
         let length = range.end - range.start + Micros::from_hours(2);
         match length.get() / DAY.get() {
             ..3 if calendar.has_hours(range.start) => UsageStep::Hour,

@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(length("Australia/Lord_Howe", "2026-04-05"), 24 * HOUR + 30 * MINUTE);
         // Midnight did not exist there.
         assert_eq!(length("America/Sao_Paulo", "2018-11-04"), 23 * HOUR);
-        // Nor this day.
+        // The zone left out this day.
         assert_eq!(length("Pacific/Apia", "2011-12-30"), 0);
         assert_eq!(length("UTC", "2026-03-08"), 24 * HOUR);
     }

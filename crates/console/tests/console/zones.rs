@@ -17,7 +17,7 @@ use crate::activity::{listed_ids, sum_of, texts};
 use crate::gateway::{ConsoleGateway, DAY, START, entry, escape};
 
 /// Zones with whole hours, half ones and quarters, with and without other clocks in the summer.
-const ZONES: [&str; 12] = [
+pub(crate) const ZONES: [&str; 12] = [
     "UTC",
     "Europe/Berlin",
     "America/New_York",
@@ -32,7 +32,7 @@ const ZONES: [&str; 12] = [
     "America/Havana",
 ];
 
-fn in_zone(cookie: &str, zone: &str) -> String {
+pub(crate) fn in_zone(cookie: &str, zone: &str) -> String {
     format!("{cookie}; portunus_zone={zone}")
 }
 
@@ -283,6 +283,35 @@ async fn days_of_any_zone_have_their_calls() {
             assert_eq!(listed, ids, "list of {about}");
         }
     }
+}
+
+/// Sums of hours are deleted after a while, and those of days are of UTC.
+#[tokio::test]
+async fn days_without_hours_are_told_and_the_same_everywhere() {
+    let gateway = ConsoleGateway::new().await;
+    let anna = gateway.account("anna", AccountRole::Owner).await;
+    let key = gateway.key_of(&anna, "abc", "website").await;
+    // Half an hour of the new year in Berlin.
+    let started = START - 15 * DAY + Micros::from_secs(15 * 3_600 + 1_800);
+    let call = LedgerEntry { started, ended: started, ..entry(&key, "r1", "m1", 5) };
+    gateway.store.post(&[call]).await.unwrap();
+    let cookie = in_zone(&gateway.sign_in("anna").await, "Europe/Berlin");
+    let calls_in = async |month: &str, calls: usize, is_told: bool| {
+        let query = format!("what=calls&range={month}&zone=Europe%2FBerlin");
+        let page = gateway.get(&format!("/console/activity?{query}")).cookie(&cookie).send().await;
+        page.assert_contains(&format!("<dt>Calls</dt><dd>{calls}</dd>"));
+        assert_eq!(page.body.contains("are deleted. Days that begin before"), is_told, "{month}");
+        let chart = texts(&page.body, "<figure", "</figure>").next().unwrap_or_default();
+        assert_eq!(sum_of(chart, "<td class=\"num\">", "<"), calls, "{month}");
+        let file = format!("/console/activity.csv?{query}");
+        let file = gateway.get(&file).cookie(&cookie).send().await;
+        assert_eq!(file.body.lines().count(), 1 + calls, "{month}");
+    };
+    calls_in("2026-12", 0, false).await;
+    calls_in("2027-01", 1, false).await;
+    gateway.store.drop_usage_hours(START - 2 * DAY).await.unwrap();
+    calls_in("2026-12", 1, true).await;
+    calls_in("2027-01", 0, true).await;
 }
 
 #[tokio::test]

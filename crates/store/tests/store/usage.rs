@@ -391,7 +391,7 @@ async fn a_divided_hour_without_its_calls_counts_whole(database: Arc<TestDatabas
     let store = database.open().await;
     let key = some_key(&store).await;
     let half = Micros::from_secs(1_800);
-    // They took ten microseconds each.
+    // Each one took ten microseconds.
     let calls: Vec<LedgerEntry> = [0, 1_799, 1_800, 3_599, 3_600, 7_100]
         .into_iter()
         .map(|second| {
