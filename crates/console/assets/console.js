@@ -1,6 +1,13 @@
 // Enhancements. Every page works without them, except passkeys, which need a script.
 "use strict";
 
+// Tells the time zone of the browser. Pages show times in it from the next one on.
+const timeZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (timeZone) {
+  const secure = location.protocol === "https:" ? "; secure" : "";
+  document.cookie = `portunus_zone=${timeZone}; path=/console; max-age=34560000; samesite=lax${secure}`;
+}
+
 // Copy buttons are hidden without a script.
 for (const button of document.querySelectorAll("button[data-copy]")) {
   const source = document.getElementById(button.dataset.copy);

@@ -4,7 +4,13 @@ import { button, copyText, element } from "./dom.js";
 import { dollars } from "./record.js";
 import { MAX_LINK_LENGTH, pack } from "./share.js";
 
-const when = (time) => new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+// A time in the zone of the page, which an old browser may not know.
+const when = (time) => {
+  const form = { dateStyle: "medium", timeStyle: "short" };
+  const timeZone = document.getElementById("play")?.dataset.zone;
+  try { return new Date(time).toLocaleString([], { ...form, timeZone }); }
+  catch { return new Date(time).toLocaleString([], form); }
+};
 
 // A button that acts at the second press.
 function twice(label, sure, action) {

@@ -1,10 +1,20 @@
 //! Cookies of the console.
+//!
+//! Two of them are no secrets: the time zone that the browser tells, which a script writes, and the one that its user
+//! has chosen instead.
 
 use axum::response::Response;
 use cookie::{Cookie, SameSite};
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::state::ConsoleState;
+use crate::viewer_time::ViewerZone;
+
+/// Zone of the browser. `console.js` has this name too.
+const BROWSER_ZONE: &str = "portunus_zone";
+const CHOSEN_ZONE: &str = "portunus_chosen_zone";
+/// Lifetime of a chosen zone: the longest that browsers accept (RFC 6265bis, section 5.5).
+const CHOSEN_ZONE_SECONDS: i64 = 400 * 86_400;
 
 /// Purpose of a cookie. Its value is a random token; the store holds only the digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +51,35 @@ impl CookieKind {
 
 /// Returns the token in the request's cookie, if it has the right length.
 pub(crate) fn read(state: &ConsoleState, headers: &HeaderMap, kind: CookieKind) -> Option<String> {
-    let name = kind.name(uses_https(state));
+    find(headers, kind.name(uses_https(state))).filter(|token| token.len() == 64)
+}
+
+fn find(headers: &HeaderMap, name: &str) -> Option<String> {
     let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut cookies = texts.flat_map(Cookie::split_parse).filter_map(Result::ok);
     let found = cookies.find(|cookie| cookie.name() == name)?;
-    let token = found.value();
-    (token.len() == 64).then(|| token.to_owned())
+    Some(found.value().to_owned())
+}
+
+/// Returns the zone that was chosen in this browser; `None` if it is that of the browser.
+pub(crate) fn chosen_zone(headers: &HeaderMap) -> Option<ViewerZone> {
+    find(headers, CHOSEN_ZONE).and_then(|name| ViewerZone::by_name(&name))
+}
+
+/// Returns the zone in which pages show times; UTC if none is known.
+pub(crate) fn read_zone(headers: &HeaderMap) -> ViewerZone {
+    let told = || find(headers, BROWSER_ZONE).and_then(|name| ViewerZone::by_name(&name));
+    chosen_zone(headers).or_else(told).unwrap_or(ViewerZone::UTC)
+}
+
+/// Keeps the choice of a zone in the browser; `None` is that of the browser.
+pub(crate) fn choose_zone(
+    state: &ConsoleState,
+    response: &mut Response,
+    zone: Option<&ViewerZone>,
+) {
+    let (name, seconds) = zone.map_or(("", 0), |zone| (zone.name(), CHOSEN_ZONE_SECONDS));
+    add(state, response, (CHOSEN_ZONE, name), "/console", seconds);
 }
 
 /// Sets a cookie with a token for a number of seconds.
@@ -57,12 +90,22 @@ pub(crate) fn set(
     token: &str,
     seconds: i64,
 ) {
-    let secure = uses_https(state);
-    let cookie = Cookie::build((kind.name(secure), token.to_owned()))
-        .path("/")
+    let name = kind.name(uses_https(state));
+    add(state, response, (name, token), "/", seconds);
+}
+
+fn add(
+    state: &ConsoleState,
+    response: &mut Response,
+    (name, value): (&'static str, &str),
+    path: &'static str,
+    seconds: i64,
+) {
+    let cookie = Cookie::build((name, value.to_owned()))
+        .path(path)
         .http_only(true)
         .same_site(SameSite::Lax)
-        .secure(secure)
+        .secure(uses_https(state))
         .max_age(cookie::time::Duration::seconds(seconds))
         .build()
         .to_string();

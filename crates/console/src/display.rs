@@ -1,12 +1,7 @@
-//! Formatting of amounts, counts and times. The exact value is in the title attribute.
+//! Formatting of amounts, counts and durations. The exact value is in the title attribute.
 
 use canon::{Micros, Money, Price};
-use jiff::Timestamp;
 use maud::{Markup, html};
-
-const MINUTE: i64 = 60;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
 
 /// Dollars with two digits from one dollar up and more digits below, so that a small call does not
 /// look free.
@@ -76,41 +71,6 @@ pub(crate) fn short_count(n: u64) -> String {
     } else {
         format!("{}.{}{letter}", tenths / 10, tenths % 10)
     }
-}
-
-/// A time in full: `2026-03-12 14:03:22 UTC`.
-pub(crate) fn timestamp(at: Micros) -> String {
-    format_time(at, "%Y-%m-%d %H:%M:%S UTC")
-}
-
-/// The day of a time: `2026-03-12`.
-pub(crate) fn day(at: Micros) -> String {
-    format_time(at, "%Y-%m-%d")
-}
-
-fn format_time(at: Micros, format: &str) -> String {
-    Timestamp::from_microsecond(at.get())
-        .map_or_else(|_| "never".to_owned(), |t| t.strftime(format).to_string())
-}
-
-/// A time relative to now, with the full time in the title.
-pub(crate) fn relative_time(at: Micros, now: Micros) -> Markup {
-    let machine = format_time(at, "%Y-%m-%dT%H:%M:%SZ");
-    html! { time datetime=(machine) title=(timestamp(at)) { (relative_text(at, now)) } }
-}
-
-fn relative_text(at: Micros, now: Micros) -> String {
-    let seconds = (now - at).as_secs();
-    let (size, past) = (seconds.saturating_abs(), seconds >= 0);
-    let text = match size {
-        0..MINUTE => return if past { "just now".to_owned() } else { "in a moment".to_owned() },
-        MINUTE..HOUR => format!("{} min", size / MINUTE),
-        HOUR..DAY => format!("{} h", size / HOUR),
-        _ if size < 2 * DAY => "1 day".to_owned(),
-        _ if size < 60 * DAY => format!("{} days", size / DAY),
-        _ => return format_time(at, "%-d %b %Y"),
-    };
-    if past { format!("{text} ago") } else { format!("in {text}") }
 }
 
 /// A short duration: `340 ms`, `2.4 s`, `3 min`.
@@ -193,17 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_relative_to_now() {
-        let s = Micros::from_secs(1);
-        let now = 1_700_000_000 * s;
-        assert_eq!(relative_text(now - 5 * s, now), "just now");
-        assert_eq!(relative_text(now - 300 * s, now), "5 min ago");
-        assert_eq!(relative_text(now - 2 * 3_600 * s, now), "2 h ago");
-        assert_eq!(relative_text(now + 30 * 86_400 * s, now), "in 30 days");
-        assert_eq!(relative_text(now - 90 * 86_400 * s, now), "16 Aug 2023");
-        assert_eq!(timestamp(now), "2023-11-14 22:13:20 UTC");
-        assert_eq!(timestamp(Micros::MAX), "never");
-        assert_eq!(day(now), "2023-11-14");
+    fn durations_and_sizes_are_short() {
         assert_eq!(
             [59, 600, 19_200, 999_999].map(uptime),
             ["59 s", "10 min", "5 h 20 min", "11 days"]

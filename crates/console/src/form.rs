@@ -126,6 +126,8 @@ pub(crate) struct FormInput<'a> {
     pub(crate) kind: &'static str,
     pub(crate) value: &'a str,
     pub(crate) help: Option<&'a str>,
+    /// Id of the list of values to choose from.
+    pub(crate) list: Option<&'static str>,
     pub(crate) autocomplete: &'static str,
     pub(crate) input_mode: Option<&'static str>,
     pub(crate) required: bool,
@@ -144,6 +146,7 @@ impl Default for FormInput<'_> {
             kind: "text",
             value: "",
             help: None,
+            list: None,
             autocomplete: "off",
             input_mode: None,
             required: false,
@@ -163,6 +166,7 @@ impl FormInput<'_> {
             kind,
             value,
             help,
+            list,
             autocomplete,
             input_mode,
             required,
@@ -178,7 +182,7 @@ impl FormInput<'_> {
                     @if *mark_optional && !required { span.optional { " optional" } }
                 }
                 input id=(name) name=(name) type=(kind) value=(value) autocomplete=(autocomplete)
-                    autocapitalize="none" spellcheck="false" inputmode=[input_mode]
+                    autocapitalize="none" spellcheck="false" inputmode=[input_mode] list=[list]
                     required[*required] autofocus[*autofocus] data-strength[*show_strength]
                     aria-invalid=[wrong.map(|_| "true")]
                     aria-describedby=[note_ids(name, wrong, *help)];

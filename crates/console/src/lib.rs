@@ -45,6 +45,7 @@ mod throttle;
 mod time_range;
 mod totp;
 mod urls;
+mod viewer_time;
 
 pub use agent_settings::{AgentSettings, agent_settings};
 pub use audit_csv::{audit_csv_header, audit_csv_line};

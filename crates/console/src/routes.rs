@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 130] = [
+static ROUTES: [PageRoute; 132] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -136,6 +136,8 @@ static ROUTES: [PageRoute; 130] = [
     route!(Session POST "/console/account/password/link" => account::password::link),
     route!(Proof   POST "/console/account/email" => account::email::change),
     route!(Session BACK "/console/account/email" => account::redirect_back),
+    route!(Session POST "/console/account/zone" => account::zone::choose),
+    route!(Session BACK "/console/account/zone" => account::redirect_back),
     route!(Session POST "/console/account/sessions/end" => account::end_sessions),
     route!(Session GET  "/console/account/prove" => account::prove::proof_form),
     route!(Session POST "/console/account/prove" => account::prove::submit),

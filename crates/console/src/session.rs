@@ -14,6 +14,7 @@ use crate::links::{self, LinkData};
 use crate::page_error::PageError;
 use crate::redirect::{redirect_to, see_other};
 use crate::state::ConsoleState;
+use crate::viewer_time::{ViewerClock, ViewerZone};
 use crate::{known_device, urls};
 use admin::random;
 use admin::{Actor, TeamAction, is_gateway_admin, may_change, may_in_team};
@@ -35,11 +36,20 @@ pub(crate) struct SignedInUser {
     pub(crate) memberships: Vec<Membership>,
     /// The team the user acts for in this request; `None` for their own account.
     pub(crate) team: Option<Team>,
+    /// Zone in which pages show times.
+    pub(crate) zone: ViewerZone,
+    /// True if the user has chosen it in place of that of the browser.
+    pub(crate) has_chosen_zone: bool,
     session_hash: Vec<u8>,
     started_at: Micros,
 }
 
 impl SignedInUser {
+    /// Returns the clock of the user.
+    pub(crate) fn clock(&self, state: &ConsoleState) -> ViewerClock {
+        ViewerClock { now: state.now(), zone: self.zone.clone() }
+    }
+
     /// The user as the actor of an admin use case.
     pub(crate) fn actor(&self) -> Actor {
         Actor::Person(self.account.clone())
@@ -194,6 +204,8 @@ pub(crate) async fn find_session(
         account,
         memberships: seats,
         team: None,
+        zone: cookies::read_zone(headers),
+        has_chosen_zone: cookies::chosen_zone(headers).is_some(),
         session_hash: hash,
         started_at: session.created,
     }))

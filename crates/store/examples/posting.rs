@@ -299,7 +299,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (about, filter) in
         [("usage of everyone", all), ("usage of a key", of_key), ("usage of a model", of_model)]
     {
-        let range = BEGIN - Micros::from_days(30)..last.ended;
+        let range = BEGIN - Micros::from_days(30)..UsageStep::Hour.end(last.ended);
         let wish = UsageRequest {
             steps: UsageStep::Day.begins(&range),
             range,

@@ -9,7 +9,7 @@ use canon::Micros;
 use crate::db::in_snapshot;
 use crate::sums::{ReportTotals, SummedColumns as _};
 use crate::usage::first;
-use crate::usage_query::{UsageQuery, point};
+use crate::usage_query::{ChosenHours, UsageQuery, point};
 use crate::{GroupOrder, Store, StoreError, SumGroup, UsageFilter, UsagePoint, UsageStep};
 
 /// Sums of the calls that began in one month, each list with the most expensive group first.
@@ -37,6 +37,7 @@ impl Store {
             by: Some(by),
             among: None,
             filter,
+            hours: ChosenHours::All,
             over_time: false,
         };
         let owner = if account_id.is_some() { SumGroup::Key } else { SumGroup::Account };
@@ -67,7 +68,14 @@ impl Store {
     ) -> Result<Vec<(Micros, ReportTotals)>, StoreError> {
         let months = (UsageStep::Month, UsageStep::Month.begin(range.start)..range.end);
         let filter = &of_account(account_id);
-        let query = UsageQuery { piece: months, by: None, among: None, filter, over_time: true };
+        let query = UsageQuery {
+            piece: months,
+            by: None,
+            among: None,
+            filter,
+            hours: ChosenHours::All,
+            over_time: true,
+        };
         let points = self.ask::<ReportTotals>(&query).await?;
         Ok(points.into_iter().map(|point| (point.begun, point.used)).collect())
     }

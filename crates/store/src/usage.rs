@@ -2,9 +2,10 @@
 //!
 //! Most reports read the table `usage` and never the calls, so a year of a hundred million calls is
 //! a few thousand rows. A report on something that the table does not have reads the calls
-//! (`usage_search.rs`). Times are those of admission. Running and unposted calls are not included.
+//! (`usage_search.rs`), and so does an hour that a step or the range divides: days of some time zones begin
+//! within an hour. Times are those of admission. Running and unposted calls are not included.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use canon::Micros;
@@ -13,7 +14,10 @@ use crate::call_filter::CallFilter;
 use crate::db::{in_snapshot, on_reader};
 use crate::refusals::refused_query;
 use crate::sums::{ReportTotals, SummedColumns};
-use crate::usage_query::{RangePiece, UsageFilter, UsageQuery, pieces, point, series_pieces};
+use crate::usage_query::{
+    ChosenHours, RangePiece, UsageFilter, UsageQuery, pieces, point, series_pieces,
+};
+use crate::usage_search::DividedHours;
 use crate::{LatencyTotals, Store, StoreError, UsageStep, UsageTotals};
 
 /// A dimension of the table of sums.
@@ -136,10 +140,9 @@ pub struct UsagePoint<S = UsageTotals> {
 /// A usage report to make.
 #[derive(Clone, Debug)]
 pub struct UsageRequest {
-    /// Range of the begins of calls, extended to whole hours.
+    /// Range of the begins of calls.
     pub range: Range<Micros>,
-    /// Begins of the steps of the series in ascending order, extended to whole hours. The first one is not
-    /// after the begin of the range.
+    /// Begins of the steps of the series in ascending order. The first one is not after the begin of the range.
     pub steps: Vec<Micros>,
     /// The dimension that groups the report.
     pub by: GroupBy,
@@ -156,11 +159,25 @@ pub struct UsageRequest {
 }
 
 impl UsageRequest {
-    /// Returns the same request with a range and steps of whole hours.
-    fn in_whole_hours(&self) -> Self {
+    /// Returns the hours of which a part is out of the range or in another step.
+    fn divided_hours(&self) -> BTreeSet<Micros> {
+        let hour = |at: &Micros| UsageStep::Hour.begin(*at);
+        let ends = [self.range.start, self.range.end];
+        let cuts = self.steps.iter().chain(&ends).filter(|at| hour(at) != **at);
+        let first = hour(&self.range.start);
+        cuts.map(hour).filter(|hour| (first..self.range.end).contains(hour)).collect()
+    }
+
+    /// Returns pieces of which none is of two steps, and in which a divided hour is a row of its own.
+    fn series_pieces(&self, divided: &BTreeSet<Micros>) -> Vec<RangePiece> {
         let range = UsageStep::Hour.cover(&self.range);
-        let steps = self.steps.iter().map(|step| UsageStep::Hour.begin(*step)).collect();
-        Self { range, steps, ..self.clone() }
+        let begins = self.steps.iter().map(|step| UsageStep::Hour.begin(*step));
+        let ends = divided.iter().map(|hour| UsageStep::Hour.end(*hour));
+        let mut cuts: BTreeSet<Micros> =
+            begins.chain(divided.iter().copied()).chain(ends).collect();
+        cuts.insert(range.start);
+        let cuts: Vec<Micros> = cuts.into_iter().collect();
+        series_pieces(&range, &cuts)
     }
 
     /// Returns the begin of the step of a time.
@@ -194,6 +211,9 @@ pub struct UsageReport {
     /// Set if the report has only the calls that ended at this time or later, because there are too many to
     /// search them all.
     pub searched_since: Option<Micros>,
+    /// Hours that count whole to the step of their begin although a step or the range divides them, because
+    /// their calls are not stored any more, or are too many to read.
+    pub whole_hours: Vec<Micros>,
     /// Name of the tag whose values are the groups; `None` if no call has a tag.
     pub tag: Option<String>,
     /// Names of tags and the numbers of their calls, if the report is by tag.
@@ -224,7 +244,8 @@ impl Store {
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint>, StoreError> {
         let range = step.begin(range.start)..range.end;
-        self.ask(&UsageQuery { piece: (step, range), by, among: None, filter, over_time: true })
+        let (among, hours) = (None, ChosenHours::All);
+        self.ask(&UsageQuery { piece: (step, range), by, among, filter, over_time: true, hours })
             .await
     }
 
@@ -237,7 +258,8 @@ impl Store {
         filter: &UsageFilter,
     ) -> Result<Vec<UsagePoint<LatencyTotals>>, StoreError> {
         let range = step.begin(range.start)..range.end;
-        self.ask(&UsageQuery { piece: (step, range), by, among: None, filter, over_time: true })
+        let (among, hours) = (None, ChosenHours::All);
+        self.ask(&UsageQuery { piece: (step, range), by, among, filter, over_time: true, hours })
             .await
     }
 
@@ -246,7 +268,6 @@ impl Store {
         if request.range.is_empty() {
             return Ok(UsageReport::default());
         }
-        let request = &request.in_whole_hours();
         match (request.filter.on_sums(), request.by.on_sums()) {
             (Some(filter), Some(by)) => self.summed_usage(request, by, &filter).await,
             (Some(filter), None) => {
@@ -269,22 +290,41 @@ impl Store {
         by: SumGroup,
         filter: &UsageFilter,
     ) -> Result<UsageReport, StoreError> {
-        let UsageRequest { range, steps, rank, listed, with_series: apart, .. } = request;
-        let mut view = UsageReport::default();
-        let mut groups: BTreeMap<String, ReportTotals> = BTreeMap::new();
+        let UsageRequest { range, rank, listed, with_series: apart, .. } = request;
+        let cut = request.divided_hours();
+        let totals = match cut.is_empty() {
+            true => pieces(range),
+            false => request.series_pieces(&cut),
+        };
+        let over_time = match request.steps.is_empty() {
+            true => Vec::new(),
+            false => request.series_pieces(&cut),
+        };
+        let divided = self.divided_usage(request, by, filter, cut).await?;
+        let except = ChosenHours::Except(&divided.hours);
+        let mut view = UsageReport { whole_hours: divided.whole_hours, ..UsageReport::default() };
+        let mut groups = divided.sums.groups;
+        for used in groups.values() {
+            view.all = view.all.plus(used)?;
+        }
         let mut series: BTreeMap<(Micros, String), ReportTotals> = BTreeMap::new();
         let mut others: BTreeMap<Micros, ReportTotals> = BTreeMap::new();
-        let mut latencies: BTreeMap<Micros, LatencyTotals> = BTreeMap::new();
+        let mut latencies = divided.sums.latency_series;
+        for used in latencies.values() {
+            view.latencies = view.latencies.plus(used)?;
+        }
         let by = Some(by);
+        let step_of = |begun: Micros| request.step_of(begun.max(range.start));
         let whole = |piece: &RangePiece, by| UsageQuery {
             piece: piece.clone(),
             by,
             among: None,
             filter,
             over_time: false,
+            hours: except,
         };
         in_snapshot!(&self.db, tx: Kind => {
-            for piece in pieces(range) {
+            for piece in totals {
                 let query = whole(&piece, by);
                 for row in query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
                     let UsagePoint { group, used, .. } = point::<ReportTotals, _>(&row)?;
@@ -308,16 +348,16 @@ impl Store {
             }
             view.top = first(groups, *rank, *listed);
             let among = view.top.get(..*apart).unwrap_or(&view.top);
-            for piece in series_pieces(range, steps) {
+            for piece in over_time {
                 let query = UsageQuery { over_time: true, ..whole(&piece, None) };
                 for row in query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
                     let UsagePoint { begun, used, .. } = point::<ReportTotals, _>(&row)?;
-                    let sum = others.entry(request.step_of(begun)).or_default();
+                    let sum = others.entry(step_of(begun)).or_default();
                     *sum = sum.plus(&used)?;
                 }
                 for row in query.build::<Kind, LatencyTotals>().build().fetch_all(&mut *tx).await? {
                     let UsagePoint { begun, used, .. } = point::<LatencyTotals, _>(&row)?;
-                    let sum = latencies.entry(request.step_of(begun)).or_default();
+                    let sum = latencies.entry(step_of(begun)).or_default();
                     *sum = sum.plus(&used)?;
                 }
                 if among.is_empty() {
@@ -328,7 +368,7 @@ impl Store {
                 let query = UsageQuery { by, among: among_lanes, over_time: true, ..whole(&piece, by) };
                 for row in query.build::<Kind, ReportTotals>().build().fetch_all(&mut *tx).await? {
                     let UsagePoint { begun, group, used } = point::<ReportTotals, _>(&row)?;
-                    let (begun, group) = (request.step_of(begun), request.by.of_sum(group));
+                    let (begun, group) = (step_of(begun), request.by.of_sum(group));
                     if !among.iter().any(|(name, _)| *name == group) {
                         continue;
                     }
@@ -340,11 +380,43 @@ impl Store {
                 }
             }
         });
+        let is_apart = |group: &str| view.top.iter().take(*apart).any(|(name, _)| name == group);
+        for ((begun, group), used) in divided.sums.series {
+            let sum = match is_apart(&group) {
+                true => series.entry((begun, group)).or_default(),
+                false => others.entry(begun).or_default(),
+            };
+            *sum = sum.plus(&used)?;
+        }
         view.series = points(series);
         others.retain(|_, rest| rest.calls > 0);
         view.others = others.into_iter().collect();
         view.latency_series = latencies.into_iter().collect();
         Ok(view)
+    }
+
+    /// Sums up the calls of divided hours.
+    async fn divided_usage(
+        &self,
+        request: &UsageRequest,
+        by: SumGroup,
+        filter: &UsageFilter,
+        cut: BTreeSet<Micros>,
+    ) -> Result<DividedHours, StoreError> {
+        let (Some(first), Some(last)) = (cut.first(), cut.last()) else {
+            return Ok(DividedHours::default());
+        };
+        // The grouping decides which rows are read, so that a group without sums loses no call.
+        let range = *first..UsageStep::Hour.end(*last);
+        let piece = (UsageStep::Hour, range);
+        let hours = ChosenHours::Only(&cut);
+        let query = UsageQuery { piece, by: Some(by), among: None, filter, over_time: true, hours };
+        let mut calls: BTreeMap<Micros, i64> = cut.iter().map(|hour| (*hour, 0)).collect();
+        for UsagePoint { begun, used, .. } in self.ask::<ReportTotals>(&query).await? {
+            let sum = calls.entry(begun).or_default();
+            *sum = sum.saturating_add(used.calls);
+        }
+        self.searched_hours(request, &calls).await
     }
 
     /// Returns the number of calls that were refused before any provider was asked.

@@ -1,5 +1,6 @@
 //! Queries on the table of sums.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use canon::Micros;
@@ -105,6 +106,33 @@ fn column(by: Option<SumGroup>, scope: Scope) -> &'static str {
     }
 }
 
+/// The hours that a query reads. Days and months are read whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ChosenHours<'a> {
+    All,
+    Only(&'a BTreeSet<Micros>),
+    Except(&'a BTreeSet<Micros>),
+}
+
+impl ChosenHours<'_> {
+    /// Adds the condition on the hours of a piece.
+    fn push_to<D: sqlx::Database>(self, query: &mut QueryBuilder<D>, (step, range): &RangePiece) {
+        let (word, hours) = match (self, step) {
+            (Self::Only(hours), UsageStep::Hour) => ("IN", hours),
+            (Self::Except(hours), UsageStep::Hour) => ("NOT IN", hours),
+            (Self::Only(_) | Self::Except(_), UsageStep::Day | UsageStep::Month)
+            | (Self::All, _) => return,
+        };
+        let hours: Vec<String> =
+            hours.range(range.clone()).map(|hour| hour.get().to_string()).collect();
+        match (self, hours.is_empty()) {
+            (Self::Only(_), true) => query.push(" AND 1 = 0"),
+            (Self::All | Self::Except(_), true) => query,
+            (_, false) => query.push(format_args!(" AND begun {word} ({})", hours.join(", "))),
+        };
+    }
+}
+
 /// One query on the table.
 pub(crate) struct UsageQuery<'a> {
     pub(crate) piece: RangePiece,
@@ -114,6 +142,7 @@ pub(crate) struct UsageQuery<'a> {
     pub(crate) filter: &'a UsageFilter,
     /// True if every step is returned separately.
     pub(crate) over_time: bool,
+    pub(crate) hours: ChosenHours<'a>,
 }
 
 impl UsageQuery<'_> {
@@ -123,7 +152,7 @@ impl UsageQuery<'_> {
         String: Type<D> + for<'q> sqlx::Encode<'q, D>,
         i64: Type<D> + for<'q> sqlx::Encode<'q, D>,
     {
-        let Self { piece: (step, range), by, among, filter, over_time } = self;
+        let Self { piece: (step, range), by, among, filter, over_time, hours } = self;
         let scope = scope(*step, *by, filter);
         let text = |text: &str| clean(text).into_owned();
         let begun = if *over_time { "begun" } else { "CAST(0 AS BIGINT)" };
@@ -150,6 +179,7 @@ impl UsageQuery<'_> {
             scope.word()
         ));
         query.push_bind(range.start.get()).push(" AND begun < ").push_bind(range.end.get());
+        hours.push_to(&mut query, &self.piece);
         let UsageFilter { account_id, key_id, model, lane, statuses } = filter;
         match scope {
             Scope::Key | Scope::KeySum => {

@@ -1,6 +1,6 @@
 //! Usage reports that read the calls, for what the sums do not have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use canon::Micros;
 use ledger::LedgerEntry;
@@ -9,7 +9,7 @@ use crate::entries::{EntryFilter, EntryPage};
 use crate::rollup::counted;
 use crate::sums::{LatencyTotals, ReportTotals, SummedColumns};
 use crate::usage::{GroupBy, UsageReport, UsageRequest, first, points};
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, UsageStep};
 
 /// Calls that are read at once.
 const BATCH_CALLS: u32 = 5_000;
@@ -39,10 +39,10 @@ fn group_of(by: GroupBy, tag: &str, call: &LedgerEntry) -> String {
 
 /// Sums of the calls that were read.
 #[derive(Default)]
-struct CallSums {
-    groups: BTreeMap<String, ReportTotals>,
-    series: BTreeMap<(Micros, String), ReportTotals>,
-    latency_series: BTreeMap<Micros, LatencyTotals>,
+pub(crate) struct CallSums {
+    pub(crate) groups: BTreeMap<String, ReportTotals>,
+    pub(crate) series: BTreeMap<(Micros, String), ReportTotals>,
+    pub(crate) latency_series: BTreeMap<Micros, LatencyTotals>,
     tag: Option<String>,
     tag_names: BTreeMap<String, i64>,
 }
@@ -99,6 +99,24 @@ impl CallSums {
         Ok(())
     }
 
+    /// Adds the groups and series of other calls.
+    fn plus(mut self, other: Self) -> Result<Self, StoreError> {
+        let Self { groups, series, latency_series, .. } = other;
+        for (group, used) in groups {
+            let sum = self.groups.entry(group).or_default();
+            *sum = sum.plus(&used)?;
+        }
+        for (step, used) in series {
+            let sum = self.series.entry(step).or_default();
+            *sum = sum.plus(&used)?;
+        }
+        for (step, used) in latency_series {
+            let sum = self.latency_series.entry(step).or_default();
+            *sum = sum.plus(&used)?;
+        }
+        Ok(self)
+    }
+
     fn into_report(self, request: &UsageRequest) -> Result<UsageReport, StoreError> {
         let Self { groups, mut series, latency_series, tag, tag_names } = self;
         let mut report = UsageReport { tag, tag_names, ..UsageReport::default() };
@@ -124,7 +142,65 @@ impl CallSums {
     }
 }
 
+/// The hours that a step or the end of a range divides.
+#[derive(Default)]
+pub(crate) struct DividedHours {
+    /// Hours whose calls were read.
+    pub(crate) hours: BTreeSet<Micros>,
+    /// Sums of their calls within the range.
+    pub(crate) sums: CallSums,
+    /// The other hours.
+    pub(crate) whole_hours: Vec<Micros>,
+}
+
 impl Store {
+    /// Reads the calls of some hours, the newest first. An hour with fewer calls than its sums have is not
+    /// divided, so that no call is lost.
+    pub(crate) async fn searched_hours(
+        &self,
+        request: &UsageRequest,
+        hours: &BTreeMap<Micros, i64>,
+    ) -> Result<DividedHours, StoreError> {
+        let (mut divided, mut left) = (DividedHours::default(), MAX_SEARCHED_BYTES);
+        for (hour, summed) in hours.iter().rev() {
+            match self.searched_hour(request, *hour, &mut left).await? {
+                Some((calls, sums)) if calls >= *summed => {
+                    divided.hours.insert(*hour);
+                    divided.sums = divided.sums.plus(sums)?;
+                }
+                Some(_) | None => divided.whole_hours.push(*hour),
+            }
+        }
+        Ok(divided)
+    }
+
+    /// Returns the number of calls of an hour, and the sums of those within the range; `None` if there are too
+    /// many.
+    async fn searched_hour(
+        &self,
+        request: &UsageRequest,
+        hour: Micros,
+        left: &mut usize,
+    ) -> Result<Option<(i64, CallSums)>, StoreError> {
+        let began = Some(hour..UsageStep::Hour.end(hour));
+        let mut filter = EntryFilter { began, ..EntryFilter::from(request.filter.clone()) };
+        let (mut number, mut sums) = (0_i64, CallSums::default());
+        while *left > 0 {
+            let EntryPage { calls, next, searched_bytes } =
+                self.entry_page(&filter, BATCH_CALLS, *left).await?;
+            for call in &calls {
+                number = number.saturating_add(1);
+                if request.range.contains(&call.started) {
+                    sums.add(request, call)?;
+                }
+            }
+            let Some(next) = next else { return Ok(Some((number, sums))) };
+            *left = left.saturating_sub(searched_bytes);
+            filter.before = Some(next);
+        }
+        Ok(None)
+    }
+
     /// Makes a report from the calls, newest first until too many were searched.
     pub(crate) async fn searched_usage(
         &self,

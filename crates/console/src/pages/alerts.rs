@@ -8,12 +8,10 @@ use admin::{
 };
 use axum::extract::State;
 use axum::response::Response;
-use canon::Micros;
 use http::StatusCode;
 use maud::{Markup, html};
 use store::{AlertDelivery, DeliveryState, QuietHours, TeamRole, WebhookForm};
 
-use crate::display;
 use crate::form::{FieldErrors, FormFields, FormInput, INVALID_FORM, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
@@ -23,6 +21,7 @@ use crate::session::SignedInUser;
 use crate::shared_fields::{error_summary, read_version, version_field};
 use crate::state::ConsoleState;
 use crate::urls;
+use crate::viewer_time::ViewerClock;
 use admin::version_of;
 
 const PAGE_PATH: &str = "/console/alerts";
@@ -138,7 +137,7 @@ async fn render(
     settings: &AlertSettingsView,
     (fields, errors): (&FormFields, &FieldErrors),
 ) -> Result<Response, PageError> {
-    let now = state.now();
+    let clock = user.clock(state);
     let before = query.get_single("before", MAX_FIELD_BYTES)?;
     let before = (!before.is_empty()).then(|| before.parse::<AlertCursor>()).transpose();
     let before = before
@@ -158,7 +157,7 @@ async fn render(
         @if alerts.is_empty() {
             (no_alerts(settings))
         } @else {
-            (table(&alerts, now))
+            (table(&alerts, &clock))
             @if let Some(older) = older { p { a href=(older) rel="next" { "Older alerts" } } }
         }
         (settings_card(state, user, settings, &readers, (fields, errors)))
@@ -194,7 +193,7 @@ fn no_alerts(settings: &AlertSettingsView) -> Markup {
     }
 }
 
-fn table(alerts: &[AlertView], now: Micros) -> Markup {
+fn table(alerts: &[AlertView], clock: &ViewerClock) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -207,7 +206,7 @@ fn table(alerts: &[AlertView], now: Micros) -> Markup {
                 tbody {
                     @for view in alerts {
                         tr {
-                            td data-label="Noticed" { (display::relative_time(view.alert.at, now)) }
+                            td data-label="Noticed" { (clock.relative_time(view.alert.at)) }
                             td data-label="What happened" { bdi { (view.sentence()) } }
                             td data-label="Mail" { (delivery(view.alert.mail)) }
                             td data-label="Webhook" { (delivery(view.alert.webhook)) }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use canon::Micros;
 use ledger::{CallOutcome, LedgerEntry};
 use maud::{Markup, html};
 
@@ -11,6 +10,7 @@ use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
+use crate::viewer_time::ViewerClock;
 
 /// Names of the keys and accounts of some calls, by id.
 pub(super) struct CallNames {
@@ -50,7 +50,7 @@ pub(super) fn call_table(
     calls: &[LedgerEntry],
     user: &SignedInUser,
     names: &CallNames,
-    now: Micros,
+    clock: &ViewerClock,
 ) -> Markup {
     html! {
         div.sheet {
@@ -67,13 +67,18 @@ pub(super) fn call_table(
                     th.num scope="col" { "Tokens" }
                     th.num scope="col" { "Cost" }
                 } }
-                tbody { @for call in calls { (call_row(call, user, names, now)) } }
+                tbody { @for call in calls { (call_row(call, user, names, clock)) } }
             }
         }
     }
 }
 
-fn call_row(call: &LedgerEntry, user: &SignedInUser, names: &CallNames, now: Micros) -> Markup {
+fn call_row(
+    call: &LedgerEntry,
+    user: &SignedInUser,
+    names: &CallNames,
+    clock: &ViewerClock,
+) -> Markup {
     let tokens = format!(
         "{} in, {} out{}",
         display::count(call.usage.input),
@@ -86,7 +91,7 @@ fn call_row(call: &LedgerEntry, user: &SignedInUser, names: &CallNames, now: Mic
     let account = names.accounts.get(&*call.account_id).map_or(&*call.account_id, String::as_str);
     html! {
         tr {
-            td data-label="Time" { (display::relative_time(call.ended, now)) }
+            td data-label="Time" { (clock.relative_time(call.ended)) }
             td data-label="Model" title={ "Request " (call.request_id) } {
                 @let receipt = format!("/console/calls/{}", urls::escape_value(&call.request_id));
                 a.id href=(user.path_for(&receipt)) {

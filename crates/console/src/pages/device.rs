@@ -19,7 +19,7 @@ use crate::page_error::PageError;
 use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::{display, urls};
+use crate::urls;
 
 const PAGE_PATH: &str = "/console/device";
 /// Longest code that is looked up.
@@ -148,7 +148,7 @@ fn question(
             p { "Go on only if " strong { "you started this sign-in yourself just now" }
                 " and your program shows the same code. Nobody else has a reason to send you one." }
             (asking_view(asking))
-            p.muted { "The code expires " (display::relative_time(*expires, state.now())) "." }
+            p.muted { "The code expires " (user.clock(state).relative_time(*expires)) "." }
             @if may_approve(user) {
                 form method="post" action=(PAGE_PATH) {
                     input type="hidden" name="user_code" value=(code);

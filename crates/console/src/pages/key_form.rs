@@ -2,9 +2,7 @@
 
 use canon::{Micros, Money};
 use config::IpRange;
-use jiff::Timestamp;
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use ledger::BudgetPeriod;
 use maud::{Markup, html};
 use store::{BudgetTerms, KeyGrants, KeyRecord, KeyScope, RateLimits};
@@ -13,6 +11,8 @@ use crate::form::{FieldErrors, FormFields, FormInput, field_notes, note_ids};
 use crate::page_error::PageError;
 use crate::pages::key_scope_fields::{read_grants, render_parts, render_read_only};
 use crate::state::ConsoleState;
+use crate::time_range::day_after;
+use crate::viewer_time::{MAX_ZONE_BYTES, ViewerClock, ViewerZone, ZONE_PARAMETER};
 use admin::names::has_hidden_characters;
 use admin::{KeyChange, KeyDraft};
 
@@ -25,6 +25,9 @@ const MAX_NETWORKS: usize = 50;
 pub(super) const MAX_FIELD_BYTES: usize = 4_096;
 const MIN_CAP: Money = Money::from_nanos(10_000_000);
 const MAX_CAP: Money = Money::from_nanos(1_000_000_000_000_000);
+
+/// Tells when a budget begins anew.
+pub(super) const BUDGET_HELP: &str = "Its days, weeks and months begin at midnight in UTC.";
 
 /// Terms of a key: scope, cap, expiry, models and limits.
 pub(super) struct KeyTerms {
@@ -72,7 +75,7 @@ impl KeyTerms {
             Some(before) => parse_expiry(
                 fields.get_trimmed("expires", MAX_FIELD_BYTES)?,
                 before.expires,
-                state.now(),
+                &ViewerClock { now: state.now(), zone: form_zone(fields)? },
             ),
         };
         let expires = match (scope, before, expires) {
@@ -168,12 +171,13 @@ pub(super) fn scope_of(fields: &FormFields) -> KeyScope {
 }
 
 /// Form fields of an existing key.
-pub(super) fn fields_of(key: &KeyRecord) -> FormFields {
+pub(super) fn fields_of(key: &KeyRecord, zone: &ViewerZone) -> FormFields {
     let number = |n: Option<u32>| n.map_or_else(String::new, |n| n.to_string());
     let mut fields = vec![
         ("name", key.name.clone()),
         ("cap", key.cap.map_or_else(String::new, plain_amount)),
-        ("expires", key.expires.map_or_else(String::new, date_text)),
+        ("expires", key.expires.map_or_else(String::new, |at| zone.day(at))),
+        (ZONE_PARAMETER, zone.name().to_owned()),
         ("models", key.models.join("\n")),
         ("ips", key.ips.join("\n")),
         ("rpm", number(key.limits.rpm)),
@@ -195,29 +199,31 @@ pub(super) fn plain_amount(amount: Money) -> String {
     text.trim_end_matches('.').to_owned()
 }
 
-fn date_text(at: Micros) -> String {
-    Timestamp::from_microsecond(at.get())
-        .map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%d").to_string())
+/// Returns the zone of the days of a form, which is that of the viewer when the form was shown; UTC without one.
+fn form_zone(fields: &FormFields) -> Result<ViewerZone, PageError> {
+    match fields.get_trimmed(ZONE_PARAMETER, MAX_ZONE_BYTES)? {
+        "" => Ok(ViewerZone::UTC),
+        name => ViewerZone::read(name),
+    }
 }
 
-/// Reads a date as the end of that day in UTC. An unchanged date keeps the stored time.
+/// Reads a date as the end of that day. An unchanged date keeps the stored time.
 fn parse_expiry(
     text: &str,
     before: Option<Micros>,
-    now: Micros,
+    ViewerClock { now, zone }: &ViewerClock,
 ) -> Result<Option<Micros>, &'static str> {
     const WRONG: &str = "Write a day to come as 2030-12-31, or nothing.";
     if text.is_empty() {
         return Ok(None);
     }
-    if let Some(before) = before.filter(|before| date_text(*before) == text) {
+    if let Some(before) = before.filter(|before| zone.day(*before) == text) {
         return Ok(Some(before));
     }
     let day: Date = text.parse().map_err(|_| WRONG)?;
-    let begin = day.to_zoned(TimeZone::UTC).map_err(|_| WRONG)?.timestamp().as_microsecond();
-    let end = Micros::new(begin) + DAY - Micros::new(1);
-    let far = now + MAX_LIFETIME_DAYS * DAY + DAY;
-    if end <= now || end > far { Err(WRONG) } else { Ok(Some(end)) }
+    let end = zone.start_of_day(day_after(day)) - Micros::new(1);
+    let far = *now + MAX_LIFETIME_DAYS * DAY + DAY;
+    if end <= *now || end > far { Err(WRONG) } else { Ok(Some(end)) }
 }
 
 pub(super) fn parse_limit(text: &str) -> Result<Option<u32>, &'static str> {
@@ -309,12 +315,12 @@ fn render_admin(fields: &FormFields, errors: &FieldErrors, editing: bool) -> Mar
             ..FormInput::default()
         }.render(errors))
         @if !editing { (render_parts(fields)) }
-        (expiry_field(fields, errors, editing, ["A day in UTC.", "Leave empty for 30 days."]))
+        (expiry_field(fields, errors, editing, ["", "Leave empty for 30 days."]))
         (address_field(fields, errors))
     }
 }
 
-/// Expiry field; `help` holds the texts for an edit and for a new key.
+/// Expiry field; `help` holds the texts for an edit, which follows the zone, and for a new key.
 fn expiry_field(
     fields: &FormFields,
     errors: &FieldErrors,
@@ -322,14 +328,20 @@ fn expiry_field(
     help: [&'static str; 2],
 ) -> Markup {
     let [edit_help, new_help] = help;
+    let zone = match fields.get(ZONE_PARAMETER) {
+        "" => "UTC",
+        zone => zone,
+    };
+    let edit_help = format!("A day in {zone}.{edit_help}");
     html! {
         @if editing {
+            input type="hidden" name=(ZONE_PARAMETER) value=(zone);
             (FormInput {
                 name: "expires",
                 label: "Expires at the end of",
                 kind: "date",
                 value: fields.get("expires"),
-                help: Some(edit_help),
+                help: Some(&edit_help),
                 ..FormInput::default()
             }.render(errors))
         } @else {
@@ -371,7 +383,7 @@ fn render_call(fields: &FormFields, errors: &FieldErrors, editing: Option<&KeyGr
         @if editing.is_none() { (render_read_only(fields)) }
         @if editing.is_none_or(|grants| *grants == KeyGrants::All) { (quota_fields(fields, errors)) }
         (expiry_field(fields, errors, editing.is_some(), [
-            "A day in UTC. Leave empty for a key that does not expire.",
+            " Leave empty for a key that does not expire.",
             "Leave empty for a key that does not expire.",
         ]))
         (list_field("models", "Models", "One id per line. Leave empty to allow every model.", fields, errors))
@@ -434,6 +446,7 @@ pub(super) fn limit_fields(fields: &FormFields, errors: &FieldErrors) -> Markup 
                 label: "Budget in US dollars",
                 value: fields.get("budget"),
                 input_mode: Some("decimal"),
+                help: Some(BUDGET_HELP),
                 ..FormInput::default()
             }.render(errors))
             div.field {
@@ -504,18 +517,28 @@ mod tests {
     #[test]
     fn expiry_is_in_the_future_or_unchanged() {
         let now = Micros::from_secs(1_800_000_000);
-        assert_eq!(parse_expiry("", Some(Micros::new(5)), now), Ok(None));
+        let clock = |zone| ViewerClock { now, zone: ViewerZone::by_name(zone).unwrap() };
+        let (utc, kolkata) = (&clock("UTC"), &clock("Asia/Kolkata"));
+        assert_eq!(parse_expiry("", Some(Micros::new(5)), utc), Ok(None));
         assert_eq!(
-            parse_expiry("1970-01-01", Some(Micros::new(5)), now),
+            parse_expiry("1970-01-01", Some(Micros::new(5)), utc),
             Ok(Some(Micros::new(5))),
             "a time that stays"
         );
         assert_eq!(
-            parse_expiry("2027-01-15", None, now),
+            parse_expiry("2027-01-15", None, utc),
             Ok(Some(Micros::new(1_800_057_599_999_999)))
         );
+        // Five and a half hours earlier.
+        assert_eq!(
+            parse_expiry("2027-01-15", None, kolkata),
+            Ok(Some(Micros::new(1_800_037_799_999_999)))
+        );
+        let stored = Micros::new(1_800_057_599_999_999);
+        assert_eq!(parse_expiry("2027-01-16", Some(stored), kolkata), Ok(Some(stored)));
+        assert_ne!(parse_expiry("2027-01-16", Some(stored), utc), Ok(Some(stored)));
         for bad in ["2027-01-14", "1970-01-01", "2099-01-01", "soon", "2027-02-30", "-1"] {
-            assert!(parse_expiry(bad, None, now).is_err(), "{bad}");
+            assert!(parse_expiry(bad, None, utc).is_err(), "{bad}");
         }
     }
 

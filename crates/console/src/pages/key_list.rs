@@ -20,6 +20,7 @@ use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls::{self, TEAM_PARAMETER};
+use crate::viewer_time::ViewerClock;
 
 pub(crate) const PAGE_PATH: &str = "/console/keys";
 const STANDING: &str = "state";
@@ -40,7 +41,7 @@ pub(crate) async fn show(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let now = state.now();
+    let clock = &user.clock(&state);
     let view = ListView { path: PAGE_PATH, query: &query, parameters: &PARAMETERS };
     let word = query.get(STANDING);
     let standing = (!word.is_empty()).then(|| {
@@ -58,13 +59,13 @@ pub(crate) async fn show(
         standing: standing.transpose()?,
     };
     let order = KeyOrder::by_word(query.get(ORDER)).unwrap_or_default();
-    let page = state.store.key_page(&selection, order, view.rows(), now).await?;
+    let page = state.store.key_page(&selection, order, view.rows(), clock.now).await?;
     let total = page.total(selection.standing);
     if let Some(last) = view.last_page(total) {
         return Ok(redirect_to(&last));
     }
     let owners = KeyOwners::load(&state, &user, &page.keys).await?;
-    let table = KeyTable { user: &user, owners: &owners, now };
+    let table = KeyTable { user: &user, owners: &owners, clock };
     let body = html! {
         div.title {
             h1 { "Keys" }
@@ -177,7 +178,7 @@ impl KeyOwners {
 pub(super) struct KeyTable<'a> {
     pub(super) user: &'a SignedInUser,
     pub(super) owners: &'a KeyOwners,
-    pub(super) now: Micros,
+    pub(super) clock: &'a ViewerClock,
 }
 
 impl KeyTable<'_> {
@@ -245,8 +246,8 @@ impl KeyTable<'_> {
     }
 
     fn row(self, key: &KeyRecord, choice: &Markup) -> Markup {
-        let KeyTable { user, owners: KeyOwners { owners, creators }, now } = self;
-        let standing = KeyStanding::of(key, now);
+        let KeyTable { user, owners: KeyOwners { owners, creators }, clock } = self;
+        let standing = KeyStanding::of(key, clock.now);
         let other = owners.get(&key.account_id).filter(|owner| owner.id() != user.owner_id());
         let maker = key.created_by.as_ref().filter(|maker| **maker != key.account_id);
         let maker = maker.and_then(|maker| creators.get(maker));
@@ -273,8 +274,8 @@ impl KeyTable<'_> {
                         KeyScope::Admin => span.muted { "makes no calls" },
                     }
                 }
-                td data-label="Last use" { (time_or_never(key.last_used, now)) }
-                td data-label="Expires" { (time_or_never(key.expires, now)) }
+                td data-label="Last use" { (time_or_never(key.last_used, clock)) }
+                td data-label="Expires" { (time_or_never(key.expires, clock)) }
                 td data-label="State" { (badge(standing)) }
                 td.act {
                     @if standing != KeyStanding::Revoked && self.may_change(key) {
@@ -293,9 +294,9 @@ impl KeyTable<'_> {
 }
 
 /// A time relative to now, or that there is none.
-pub(super) fn time_or_never(at: Option<Micros>, now: Micros) -> Markup {
+pub(super) fn time_or_never(at: Option<Micros>, clock: &ViewerClock) -> Markup {
     match at {
-        Some(at) => display::relative_time(at, now),
+        Some(at) => clock.relative_time(at),
         None => html! { span.muted { "never" } },
     }
 }

@@ -156,7 +156,7 @@ pub(crate) async fn edit(
     if let Some(redirect) = check_may_change(&state, &user, &key, "edit").await? {
         return Ok(redirect);
     }
-    let fields = key_form::fields_of(&key);
+    let fields = key_form::fields_of(&key, &user.zone);
     Ok(edit_form(StatusCode::OK, &user, (&key, &home), &fields, &FieldErrors::default()))
 }
 
@@ -349,8 +349,8 @@ pub(crate) async fn revoke_form(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
     let (key, home) = find(&state, &user, id).await?;
-    let now = state.now();
-    if KeyStanding::of(&key, now) == KeyStanding::Revoked {
+    let clock = user.clock(&state);
+    if KeyStanding::of(&key, clock.now) == KeyStanding::Revoked {
         return Ok(redirect_to(&home));
     }
     let body = html! {
@@ -364,7 +364,7 @@ pub(crate) async fn revoke_form(
                 div { dt { "Spent" } dd { (display::money(key.spent)) } }
                 div { dt { "Last use" } dd {
                     @match key.last_used {
-                        Some(at) => (display::relative_time(at, now)),
+                        Some(at) => (clock.relative_time(at)),
                         None => "never",
                     }
                 } }

@@ -13,7 +13,6 @@ use maud::{Markup, html};
 use store::LinkPurpose;
 
 use crate::cookies::{self, CookieKind};
-use crate::display;
 use crate::form::QueryFields;
 use crate::layout::{Layout, ok_page};
 use crate::links::{self, LINK_LIFETIMES, LinkData};
@@ -77,7 +76,7 @@ fn line(server: &McpServerView, user: &SignedInUser) -> Markup {
             td data-label="Server" { bdi { (name) } }
             td data-label="State" {
                 (state_word(*connection))
-                @if let Some(at) = connected_at { " " span.muted.small { "since " (display::timestamp(*at)) } }
+                @if let Some(at) = connected_at { " " span.muted.small { "since " (user.zone.timestamp(*at)) } }
             }
             td data-label="Connected for" { (holder_word(*holder, user)) }
             td.num data-label="Price of a call" {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use canon::Micros;
 use http::StatusCode;
 use maud::{Markup, html};
 use store::{AccountRole, KeyRecord, Team, TeamMember, TeamRole};
@@ -18,6 +17,7 @@ use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
+use crate::viewer_time::ViewerClock;
 use crate::{display, urls};
 use admin::{AdminError, InviteDraft, MemberKeys, ReadVersion, TeamAction, key_front, names};
 
@@ -218,7 +218,7 @@ pub(super) fn table(
     members: &[TeamMember],
     keys: &[KeyRecord],
     user: &SignedInUser,
-    now: Micros,
+    clock: &ViewerClock,
 ) -> Markup {
     let manages = user.may_in(team, TeamAction::ManageMembers);
     let made = |member: &TeamMember| {
@@ -251,7 +251,7 @@ pub(super) fn table(
                                     @if manages { (role_form(team, member)) }
                                     @else { (member.role.word()) }
                                 }
-                                td data-label="Since" { (display::relative_time(member.since, now)) }
+                                td data-label="Since" { (clock.relative_time(member.since)) }
                                 td.num data-label="Keys made" { (made(member)) }
                                 td.act {
                                     @if may_remove(user, team, member) {

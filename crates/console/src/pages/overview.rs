@@ -28,7 +28,8 @@ pub(crate) async fn show(
     State(state): State<Arc<ConsoleState>>,
     user: SignedInUser,
 ) -> Result<Response, PageError> {
-    let now = state.now();
+    let clock = &user.clock(&state);
+    let now = clock.now;
     let account_id = (!user.sees_all()).then(|| user.owner_id().to_owned());
     let selection = KeySelection { account_id: account_id.clone(), ..KeySelection::default() };
     let keys = state.store.key_page(&selection, KeyOrder::Standing, (0, SHOWN_KEYS), now).await?;
@@ -54,7 +55,7 @@ pub(crate) async fn show(
             @if keys.keys.is_empty() {
                 (no_keys(&user))
             } @else {
-                (KeyTable { user: &user, owners: &key_owners, now }.render(&keys.keys))
+                (KeyTable { user: &user, owners: &key_owners, clock }.render(&keys.keys))
                 @let all = keys.total(None);
                 @if all > u64::from(SHOWN_KEYS) {
                     p { a href=(user.path_for(key_list::PAGE_PATH)) { "All " (display::count(all)) " keys" } }
@@ -69,7 +70,7 @@ pub(crate) async fn show(
                     p { "Calls appear here as soon as they are settled." }
                 }
             } @else {
-                (call_table(&latest, &user, &names, now))
+                (call_table(&latest, &user, &names, clock))
                 p { a href=(user.path_for("/console/activity")) { "All calls" } }
             }
         }

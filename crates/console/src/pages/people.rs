@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use canon::Micros;
 use http::StatusCode;
 use maud::{Markup, html};
 use store::{AccountRole, Link, LinkPurpose, PersonOrder, PersonSelection, PersonSummary};
@@ -21,6 +20,7 @@ use crate::redirect::{redirect_to, see_other};
 use crate::session::SignedInUser;
 use crate::signup::SignUpMode;
 use crate::state::ConsoleState;
+use crate::viewer_time::ViewerClock;
 use crate::{display, mails, shared_fields, urls};
 use admin::{AdminError, InviteDraft, may_grant_role, random};
 
@@ -139,7 +139,7 @@ async fn list(
     let mut invites = state.store.links_for(LinkPurpose::Invite).await?;
     invites.retain(|link| links::is_valid(state, link));
     let mode = SignUpMode::load(&state.store).await?;
-    let now = state.now();
+    let clock = &user.clock(state);
     let body = html! {
         div.title { h1 { "People" } }
         section {
@@ -156,7 +156,7 @@ async fn list(
                     p { "Another search or state shows more. " a href=(PAGE_PATH) { "Show all people" } }
                 }
             } @else {
-                (account_table(&view, order, &people.people, user, now))
+                (account_table(&view, order, &people.people, user, clock))
                 (view.pager("Pages of people", total))
             }
         }
@@ -165,7 +165,7 @@ async fn list(
             @if invites.is_empty() {
                 div.empty { h3 { "Nobody is invited" } p { "Invitations wait here until they are used." } }
             } @else {
-                (invite_table(&invites, user, now))
+                (invite_table(&invites, user, clock))
             }
         }
         div.columns {
@@ -185,7 +185,7 @@ fn account_table(
     order: PersonOrder,
     people: &[PersonSummary],
     user: &SignedInUser,
-    now: Micros,
+    clock: &ViewerClock,
 ) -> Markup {
     let heading = |of: PersonOrder, label: &str| view.heading(of.word(), label, order == of);
     html! {
@@ -226,8 +226,8 @@ fn account_table(
                                 }
                             }
                             td data-label="Spent" { (display::money(*spent)) }
-                            td data-label="Last use" { (time_or_never(*last_used, now)) }
-                            td data-label="Joined" { (display::relative_time(account.created, now)) }
+                            td data-label="Last use" { (time_or_never(*last_used, clock)) }
+                            td data-label="Joined" { (clock.relative_time(account.created)) }
                             td data-label="State" {
                                 @if account.disabled { span.badge.off { "Locked" } }
                                 @else { span.badge.good { "Active" } }
@@ -240,7 +240,7 @@ fn account_table(
     }
 }
 
-fn invite_table(invites: &[Link], user: &SignedInUser, now: Micros) -> Markup {
+fn invite_table(invites: &[Link], user: &SignedInUser, clock: &ViewerClock) -> Markup {
     html! {
         div.sheet {
             table.list {
@@ -262,7 +262,7 @@ fn invite_table(invites: &[Link], user: &SignedInUser, now: Micros) -> Markup {
                                 }
                             }
                             td data-label="Role" { (role.map_or("", AccountRole::word)) }
-                            td data-label="Ends" { (display::relative_time(link.expires, now)) }
+                            td data-label="Ends" { (clock.relative_time(link.expires)) }
                             td.act {
                                 @if role.is_some_and(|role| may_grant_role(user.account.role, role)) {
                                     form.inline method="post" action={

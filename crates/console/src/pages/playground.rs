@@ -100,7 +100,8 @@ fn page(
     wanted: &str,
 ) -> Markup {
     html! {
-        form.playground #play data-url=(state.base_url()) data-account=(user.account.id) autocomplete="off" {
+        form.playground #play data-url=(state.base_url()) data-account=(user.account.id)
+            data-zone=(user.zone.name()) autocomplete="off" {
             div.settings {
                 (presets())
                 (settings(state, keys))

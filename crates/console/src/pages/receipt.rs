@@ -93,7 +93,7 @@ fn facts(entry: &LedgerEntry, key: &str, user: &SignedInUser) -> Markup {
             }
             div { dt { "Format" } dd { (entry.dialect) @if entry.stream { ", streamed" } } }
             div { dt { "Status" } dd { (entry.status) ", " (entry.outcome.word()) } }
-            div { dt { "Began" } dd { (display::timestamp(entry.started)) } }
+            div { dt { "Began" } dd { (user.zone.timestamp(entry.started)) } }
             div { dt { "First byte" } dd { (first) } }
             div { dt { "Took" } dd { (display::duration(took)) } }
             div { dt { "Cost" } dd { (display::money(entry.cost)) " " span.muted.small { "$" (entry.cost) } } }

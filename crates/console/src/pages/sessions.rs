@@ -15,6 +15,7 @@ use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
+use crate::viewer_time::ViewerClock;
 
 const MAX_SESSION_BYTES: usize = 256;
 const MAX_LISTED: u32 = 100;
@@ -29,9 +30,10 @@ pub(crate) async fn show(
     let owner = (!user.sees_all()).then(|| ObjectOwner::account(user.owner_id()));
     let id = query.get_trimmed("id", MAX_SESSION_BYTES)?;
     let body = if id.is_empty() {
-        let since = state.now() - LISTED_TIME;
+        let clock = user.clock(&state);
+        let since = clock.now - LISTED_TIME;
         let sessions = state.store.sessions_since(owner.as_ref(), since, MAX_LISTED).await?;
-        list(&sessions, &user, state.now())
+        list(&sessions, &user, &clock)
     } else {
         let parts = state.store.session_parts(owner.as_ref(), id).await?;
         if parts.is_empty() {
@@ -42,7 +44,7 @@ pub(crate) async fn show(
     Ok(ok_page(&Layout::signed_in("Sessions", &user).with_nav("/console/sessions"), &body))
 }
 
-fn list(sessions: &[SessionPart], user: &SignedInUser, now: Micros) -> Markup {
+fn list(sessions: &[SessionPart], user: &SignedInUser, clock: &ViewerClock) -> Markup {
     html! {
         div.title { h1 { "Sessions" } }
         p.muted { "Sessions of the last 30 days, as coding agents and other callers name them." }
@@ -62,7 +64,7 @@ fn list(sessions: &[SessionPart], user: &SignedInUser, now: Micros) -> Markup {
                     tbody {
                         @for SessionPart { session, totals, .. } in sessions {
                             tr {
-                                td data-label="Last call" { (display::relative_time(totals.ended, now)) }
+                                td data-label="Last call" { (clock.relative_time(totals.ended)) }
                                 td data-label="Session" {
                                     @let page = format!("/console/sessions?id={}", urls::escape_value(session));
                                     a.id href=(user.path_for(&page)) { bdi { (session) } }
@@ -86,8 +88,8 @@ fn one(id: &str, parts: &[SessionPart], user: &SignedInUser) -> Markup {
         dl.facts {
             div { dt { "Cost" } dd { (display::money(all.cost)) " " span.muted.small { "$" (all.cost) } } }
             div { dt { "Calls" } dd { (display::count(all.calls.unsigned_abs())) } }
-            div { dt { "Began" } dd { (display::timestamp(all.begun)) } }
-            div { dt { "Last call" } dd { (display::timestamp(all.ended)) } }
+            div { dt { "Began" } dd { (user.zone.timestamp(all.begun)) } }
+            div { dt { "Last call" } dd { (user.zone.timestamp(all.ended)) } }
             div { dt { "Prompt from caches" } dd { (display::count(all.cache_read.unsigned_abs())) " tokens" } }
         }
         div.sheet {

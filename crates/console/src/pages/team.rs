@@ -23,6 +23,7 @@ use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::shared_fields::{error_summary, read_share, read_version, share_field, version_field};
 use crate::state::ConsoleState;
+use crate::viewer_time::ViewerClock;
 use admin::{
     AdminError, ReadVersion, TeamAction, TeamChange, TeamView, TermsView, names, version_of,
 };
@@ -250,16 +251,16 @@ pub(super) async fn render_page(
 ) -> Result<Response, PageError> {
     // A team's page always acts for that team.
     user.team = Some(team.clone());
-    let now = state.now();
+    let clock = &user.clock(state);
     let view = state.host.accounts().team(&user.actor(), &team.id).await?;
     let mut keys = state.store.keys_of(&team.id).await?;
-    keys.sort_by_key(|key| (KeyStanding::of(key, now), Reverse(key.created)));
+    keys.sort_by_key(|key| (KeyStanding::of(key, clock.now), Reverse(key.created)));
     let terms = TeamTerms::of(&view);
     let lately = match terms.spending.budget {
         Some(budget) => {
-            let (_, sum) = state.store.account_spent_in(&team.id, budget.period, now).await?;
-            let (begun, _) = budget.period.bounds(now);
-            Some((sum, budget, budget.period.forecast(begun, now, sum)))
+            let (_, sum) = state.store.account_spent_in(&team.id, budget.period, clock.now).await?;
+            let (begun, _) = budget.period.bounds(clock.now);
+            Some((sum, budget, budget.period.forecast(begun, clock.now, sum)))
         }
         None => None,
     };
@@ -278,17 +279,17 @@ pub(super) async fn render_page(
                 }
             }
         }
-        (spend_figures(view.terms.spent, terms.spending.cap, lately, terms.limits))
+        (spend_figures(view.terms.spent, terms.spending.cap, lately, terms.limits, clock))
         section {
             h2 { "Members" }
-            (members::table(&team, &view.members, &keys, &user, now))
+            (members::table(&team, &view.members, &keys, &user, clock))
         }
         section {
             h2 { "Keys" }
             @if keys.is_empty() {
                 div.empty { h3 { "No keys yet" } p { "Keys made for the team are listed here." } }
             } @else {
-                (KeyTable { user: &user, owners: &key_owners, now }.render(shown))
+                (KeyTable { user: &user, owners: &key_owners, clock }.render(shown))
                 @if shown.len() < keys.len() {
                     p { a href=(user.path_for(key_list::PAGE_PATH)) { "All " (keys.len()) " keys" } }
                 }
@@ -320,6 +321,7 @@ fn spend_figures(
     cap: Option<Money>,
     lately: Option<(Money, BudgetTerms, Option<Money>)>,
     limits: RateLimits,
+    clock: &ViewerClock,
 ) -> Markup {
     let RateLimits { rpm, tpm, concurrency } = limits;
     let limits =
@@ -328,7 +330,11 @@ fn spend_figures(
         dl.figures {
             div { dt { "Total spend" } dd.spent { (spent_of_cap(total, cap)) } }
             @if let Some((sum, BudgetTerms { limit, period }, forecast)) = lately {
-                div { dt { (period_label(period)) } dd.spent { (spent_of_cap(sum, Some(limit))) } }
+                div {
+                    dt { (period_label(period)) }
+                    dd.spent { (spent_of_cap(sum, Some(limit))) }
+                    dd.change { "begins anew " (clock.zone.timestamp(period.end(clock.now))) }
+                }
                 @if let Some(forecast) = forecast {
                     div { dt { "At this pace" } dd { (display::money(forecast)) } }
                 }

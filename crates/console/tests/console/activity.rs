@@ -11,6 +11,7 @@ use proptest::test_runner::TestRunner;
 use store::AccountRole;
 
 use crate::gateway::{ConsoleGateway, ODD, SECOND, START, entry, escape};
+use crate::zones::{ZONES, in_zone};
 
 const DAY: Micros = Micros::from_days(1);
 
@@ -224,18 +225,22 @@ async fn list_and_export_have_the_selected_calls() {
 }
 
 /// The texts between a begin and the next end.
-fn texts<'a>(page: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn texts<'a>(
+    page: &'a str,
+    begin: &'a str,
+    end: &'a str,
+) -> impl Iterator<Item = &'a str> {
     page.split(begin).skip(1).filter_map(move |rest| rest.split(end).next())
 }
 
 /// The sum of the counts between a begin and the next end.
-fn sum_of(page: &str, begin: &str, end: &str) -> usize {
+pub(crate) fn sum_of(page: &str, begin: &str, end: &str) -> usize {
     let counts = texts(page, begin, end).map(|text| text.replace(',', ""));
     counts.map(|text| text.parse::<usize>().unwrap_or_default()).sum()
 }
 
 /// Reads the list of a selection, page by page.
-async fn listed_ids(gateway: &ConsoleGateway, cookie: &str, path: &str) -> Vec<String> {
+pub(crate) async fn listed_ids(gateway: &ConsoleGateway, cookie: &str, path: &str) -> Vec<String> {
     let (mut ids, mut next) = (Vec::new(), Some(path.to_owned()));
     while let Some(path) = next {
         let page = gateway.get(&path).cookie(cookie).send().await;
@@ -320,17 +325,20 @@ async fn every_part_of_the_page_has_the_same_calls() {
             0..3,
         ),
         0..2_usize,
+        (prop::option::of(option(ZONES.to_vec())), option(ZONES.to_vec())),
     );
     let mut runner = TestRunner::default();
     for _ in 0..60 {
-        let (range, days, by, conditions, who) = queries.new_tree(&mut runner).unwrap().current();
+        let (range, days, by, conditions, who, (zone, own_zone)) =
+            queries.new_tree(&mut runner).unwrap().current();
         // The browser sends one value of each field.
         let mut fields = BTreeSet::new();
         let conditions: Vec<&str> =
             conditions.into_iter().filter(|one| fields.insert(one.split('=').next())).collect();
-        let query =
-            format!("what=calls&by={by}&{}&{}", days.unwrap_or(range), conditions.join("&"));
-        let cookie = &cookies[who];
+        let zone = zone.map(|zone| format!("&zone={}", escape(zone))).unwrap_or_default();
+        let (time, conditions) = (days.unwrap_or(range), conditions.join("&"));
+        let query = format!("what=calls&by={by}&{time}&{conditions}{zone}");
+        let cookie = &in_zone(&cookies[who], own_zone);
         let file =
             gateway.get(&format!("/console/activity.csv?{query}")).cookie(cookie).send().await;
         let rows: Vec<&str> = file.body.lines().skip(1).collect();

@@ -38,3 +38,4 @@ mod setup;
 mod signin;
 mod statements;
 mod teams;
+mod zones;

@@ -50,7 +50,7 @@ async fn file_of(store: &Store, part: &ArchivePart) -> ArchiveFile {
 }
 
 /// Archives everything that ended before a time. Stops after so many steps, as a killed process does.
-async fn archive(store: &Store, until: i64, mut steps: usize) -> i64 {
+pub(crate) async fn archive(store: &Store, until: i64, mut steps: usize) -> i64 {
     let mut removed = 0;
     while steps > 0 {
         steps -= 1;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use canon::Micros;
 use ledger::{CallError, CallOutcome, LedgerEntry};
-use store::{CallFilter, GroupBy, KeyRecord, StatusFilter, UsageStep};
+use store::{CallFilter, GroupBy, KeyRecord, StatusFilter};
 
 use crate::samples::entry;
 
@@ -98,14 +98,14 @@ pub(crate) fn group_of(call: &LedgerEntry, by: Option<GroupBy>) -> String {
 /// Computes the expected usage from the calls, by begin and group.
 pub(crate) fn expected(
     calls: &[LedgerEntry],
-    step: UsageStep,
+    step_of: impl Fn(Micros) -> Micros,
     by: Option<GroupBy>,
     filter: &CallFilter,
 ) -> BTreeMap<(Micros, String), (i64, i64, Micros)> {
     let mut sums = BTreeMap::new();
     for call in calls.iter().filter(|call| fits(filter, call)) {
         let group = group_of(call, by);
-        let sum = sums.entry((step.begin(call.started), group)).or_insert((0, 0, Micros::ZERO));
+        let sum = sums.entry((step_of(call.started), group)).or_insert((0, 0, Micros::ZERO));
         *sum = (sum.0 + 1, sum.1 + call.cost.as_nanos(), sum.2 + (call.ended - call.started));
     }
     sums

@@ -12,6 +12,7 @@ use store::{
     StatusFilter, Store, SumGroup, UsageFilter, UsagePoint, UsageReport, UsageRequest, UsageStep,
 };
 
+use crate::archive::archive;
 use crate::expected_usage::{BEGIN, DAY, HOUR, call, expected, fits, full_call};
 use crate::on_both;
 use crate::samples::{account, check, entry, id, key, some_key};
@@ -23,6 +24,7 @@ on_both!(
     the_migration_sums_earlier_calls,
     rows_of_an_earlier_schema_become_blocks,
     groups_are_ranked,
+    a_divided_hour_without_its_calls_counts_whole,
     absurd_values_do_not_block_posting,
     every_invariant_is_verified_and_every_violation_is_found,
     a_settled_call_cannot_be_changed_or_deleted,
@@ -39,11 +41,11 @@ fn told(points: &[UsagePoint]) -> BTreeMap<(Micros, String), (i64, i64, Micros)>
 async fn look(
     store: &Store,
     range: Range<Micros>,
-    step: UsageStep,
+    steps: Vec<Micros>,
     by: GroupBy,
     filter: &CallFilter,
 ) -> UsageReport {
-    let (steps, filter) = (step.begins(&range), filter.clone());
+    let filter = filter.clone();
     let rank = GroupOrder::Cost;
     let tag = Some("team".to_owned());
     let request = UsageRequest { range, steps, by, tag, rank, filter, listed: 2, with_series: 1 };
@@ -104,7 +106,9 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
         prop::option::of(prop::sample::select(vec!["ann", "bob"])),
         prop::option::of(prop::sample::select(vec!["team", "team=t1", "beta", "beta=1"])),
     );
-    let range = (0..80_i64, 1..80_i64);
+    // Within an hour there are calls before and after some of these times.
+    let within = prop::sample::select(vec![0, 1, 17, 30, 1_800_000_000, 2_700_000_000_i64]);
+    let range = (0..80_i64, 1..80_i64, within);
     let store = &store;
     check(10, (batches, filter, later, range), |(batches, filter, later, range)| async move {
         let keys = [some_key(store).await, some_key(store).await, some_key(store).await];
@@ -119,6 +123,7 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
         let calls: Vec<LedgerEntry> = posted.iter().map(|n| full_call(&run, *n, &keys)).collect();
         let (of_account, of_key, model, lane, status) = filter;
         let (format, session, error, min_cost, min_took, end, end_user, tag) = later;
+        let offset = range.2;
         // Other runs share the tables, so queries are restricted to keys of this one.
         for which in 0..keys.len() {
             let key = &keys[of_key.unwrap_or(which)];
@@ -142,7 +147,7 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
                         assert_eq!(pace.used.took.count(), point.used.calls);
                         assert!(pace.used.waited.count() <= point.used.calls);
                     }
-                    let wanted = expected(&calls, step, group, &filter);
+                    let wanted = expected(&calls, |at| step.begin(at), group, &filter);
                     assert_eq!(told(&points), wanted, "{step:?} {by:?}");
                 }
             }
@@ -159,10 +164,12 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
             };
             // Sums by hour, day and month agree for every grouping, and with the calls themselves.
             let whole = BEGIN + Micros::new(1)..BEGIN + 40 * DAY;
-            let part = BEGIN - DAY + range.0 * HOUR..BEGIN - DAY + (range.0 + range.1) * HOUR;
+            let first = BEGIN - DAY + range.0 * HOUR + Micros::new(range.2);
+            let part = first..first + range.1 * HOUR;
             for filter in [&filter, &narrow] {
                 for range in [&whole, &part] {
-                    reports_equal_the_calls(store, &calls, filter, range).await;
+                    reports_equal_the_calls(store, &calls, filter, range, Micros::new(offset))
+                        .await;
                 }
             }
         }
@@ -170,7 +177,7 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
     proved(store).await;
     let everyone = CallFilter::default();
     let used =
-        look(store, Micros::ZERO..BEGIN + 400 * DAY, UsageStep::Month, GroupBy::Key, &everyone)
+        look(store, Micros::ZERO..BEGIN + 400 * DAY, vec![Micros::ZERO], GroupBy::Key, &everyone)
             .await
             .all;
     let rows = store.totals().await.unwrap();
@@ -179,32 +186,37 @@ async fn usage_of_any_batches_equals_the_calls(database: Arc<TestDatabase>) {
     store.close().await;
 }
 
-/// Checks the reports on a selection with every step and group, and its list.
+/// Checks the reports on a selection with every step and group, and its list. Steps of UTC are tried, and days that
+/// begin so much later.
 async fn reports_equal_the_calls(
     store: &Store,
     calls: &[LedgerEntry],
     filter: &CallFilter,
     range: &Range<Micros>,
+    offset: Micros,
 ) {
-    let hours = UsageStep::Hour.cover(range);
     let began: Vec<LedgerEntry> =
-        calls.iter().filter(|call| hours.contains(&call.started)).cloned().collect();
-    let all = expected(&began, UsageStep::Hour, None, filter);
+        calls.iter().filter(|call| range.contains(&call.started)).cloned().collect();
+    let all = expected(&began, |_| Micros::ZERO, None, filter);
     let all = all.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    for step in UsageStep::ALL {
+    let first = UsageStep::Day.begin(range.start) - DAY + offset;
+    let days = (0..43).map(|day| first + day * DAY).collect();
+    for steps in UsageStep::ALL.map(|step| step.begins(range)).into_iter().chain([days]) {
+        let step_of = |at: Micros| *steps.iter().rfind(|step| **step <= at).unwrap();
         for by in GroupBy::ALL {
-            let view = look(store, range.clone(), step, by, filter).await;
+            let view = look(store, range.clone(), steps.clone(), by, filter).await;
             let told = (view.all.calls, view.all.cost.as_nanos());
-            assert_eq!(told, all, "{step:?} {by:?} {filter:?} {range:?}");
+            assert_eq!(told, all, "{by:?} {filter:?} {range:?} {offset}");
+            assert_eq!(view.whole_hours, [] as [Micros; 0]);
             adds_up(&view);
-            let wanted = expected(&began, step, Some(by), filter);
+            let wanted = expected(&began, step_of, Some(by), filter);
             for UsagePoint { begun, group, used } in view.series {
                 let sum = wanted.get(&(begun, group)).map(|sum| (sum.0, sum.1));
-                assert_eq!(sum, Some((used.calls, used.cost.as_nanos())), "{step:?} {by:?}");
+                assert_eq!(sum, Some((used.calls, used.cost.as_nanos())), "{by:?} {offset}");
             }
         }
     }
-    let selected = EntryFilter { began: Some(hours), ..EntryFilter::from(filter.clone()) };
+    let selected = EntryFilter { began: Some(range.clone()), ..EntryFilter::from(filter.clone()) };
     let listed = store.export_of(&selected, None, 1_000).await.unwrap();
     let ids: BTreeSet<&str> = listed.iter().map(|call| &*call.request_id).collect();
     let wanted = began.iter().filter(|call| fits(filter, call));
@@ -224,7 +236,9 @@ async fn a_call_cut_by_its_cap_adds_the_paid_amount(database: Arc<TestDatabase>)
     assert_eq!(store.post(&calls).await.unwrap(), 0);
     let range = BEGIN - DAY..BEGIN + DAY;
     let used =
-        look(&store, range, UsageStep::Hour, GroupBy::Model, &CallFilter::default()).await.all;
+        look(&store, range.clone(), vec![range.start], GroupBy::Model, &CallFilter::default())
+            .await
+            .all;
     assert_eq!(
         (used.calls, used.cost, used.absorbed),
         (2, Money::from_nanos(10), Money::from_nanos(6))
@@ -346,8 +360,7 @@ async fn groups_are_ranked(database: Arc<TestDatabase>) {
             assert!(view.series.iter().all(|point| point.group == view.top[0].0));
             let top = view.top;
             let mut sums: BTreeMap<String, (i64, i64)> = BTreeMap::new();
-            for ((_, group), (calls, cost, _)) in expected(&calls, UsageStep::Month, Some(by), &all)
-            {
+            for ((_, group), (calls, cost, _)) in expected(&calls, |_| BEGIN, Some(by), &all) {
                 let sum = sums.entry(group).or_default();
                 *sum = (sum.0 + calls, sum.1 + cost);
             }
@@ -368,9 +381,43 @@ async fn groups_are_ranked(database: Arc<TestDatabase>) {
         assert_eq!(GroupBy::by_word(by.word()), Some(by));
     }
     for range in [Micros::ZERO..DAY, DAY..DAY] {
-        let none = look(&store, range, UsageStep::Hour, GroupBy::Key, &all).await;
+        let none = look(&store, range.clone(), vec![range.start], GroupBy::Key, &all).await;
         assert_eq!(none, UsageReport::default());
     }
+    store.close().await;
+}
+
+async fn a_divided_hour_without_its_calls_counts_whole(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let key = some_key(&store).await;
+    let half = Micros::from_secs(1_800);
+    // Each one took ten microseconds.
+    let calls: Vec<LedgerEntry> = [0, 1_799, 1_800, 3_599, 3_600, 7_100]
+        .into_iter()
+        .map(|second| {
+            entry(&format!("part {second}"), &key, 1, BEGIN.get() + second * 1_000_000 + 10)
+        })
+        .collect();
+    store.post(&calls).await.unwrap();
+    let filter = CallFilter { key_id: Some(key.id.clone()), ..CallFilter::default() };
+    let report = |range: Range<Micros>, steps| look(&store, range, steps, GroupBy::Key, &filter);
+    let (late, steps) = (BEGIN + half..BEGIN + 3 * HOUR, vec![BEGIN + half, BEGIN + 3 * half]);
+    let by_step = |view: &UsageReport| -> Vec<(Micros, i64)> {
+        view.series.iter().map(|point| (point.begun, point.used.calls)).collect()
+    };
+    let view = report(late.clone(), steps.clone()).await;
+    assert_eq!((view.all.calls, view.whole_hours.len()), (4, 0));
+    assert_eq!(by_step(&view), [(BEGIN + half, 3), (BEGIN + 3 * half, 1)]);
+    adds_up(&view);
+    assert_eq!(archive(&store, (BEGIN + DAY).get(), 100).await, 6);
+    let view = report(late, steps).await;
+    assert_eq!(view.whole_hours, [BEGIN + HOUR, BEGIN]);
+    assert_eq!(view.all.calls, 6);
+    assert_eq!(by_step(&view), [(BEGIN + half, 6)]);
+    adds_up(&view);
+    // Whole hours need no calls.
+    let view = report(BEGIN + HOUR..BEGIN + 3 * HOUR, vec![BEGIN + HOUR]).await;
+    assert_eq!((view.all.calls, view.whole_hours.len()), (2, 0));
     store.close().await;
 }
 
@@ -388,7 +435,9 @@ async fn absurd_values_do_not_block_posting(database: Arc<TestDatabase>) {
     }
     let range = BEGIN - DAY..BEGIN + DAY;
     let used =
-        look(&store, range, UsageStep::Hour, GroupBy::Model, &CallFilter::default()).await.all;
+        look(&store, range.clone(), vec![range.start], GroupBy::Model, &CallFilter::default())
+            .await
+            .all;
     assert_eq!((used.calls, used.cost), (3, Money::from_nanos(3)));
     proved(&store).await;
     store.close().await;

@@ -7,7 +7,7 @@ use super::page::Page;
 use super::stage::BrowserStage;
 
 /// The figure of the calls, the rows of the table and those of the file.
-const PARTS_AGREE: &str = "(async () => {\
+pub(super) const PARTS_AGREE: &str = "(async () => {\
     const named = [...document.querySelectorAll('.figures dt')].find((dt) => dt.textContent === 'Calls');\
     const rows = document.querySelectorAll('.calls tbody tr').length;\
     const file = await (await fetch(document.querySelector('.actions a').href)).text();\

@@ -12,7 +12,7 @@ use super::stage::BrowserStage;
 type Journey = fn(&mut BrowserStage) -> Result<()>;
 
 /// All journeys with their names.
-pub(super) const ALL: [(&str, Journey); 24] = [
+pub(super) const ALL: [(&str, Journey); 25] = [
     ("from the set-up link to the first answered call", first_call),
     ("an address is confirmed by mail", confirm),
     ("a question in every format, and where its price is told", playground::question),
@@ -24,6 +24,7 @@ pub(super) const ALL: [(&str, Journey); 24] = [
     ("tools and schemas are checked before they are sent", playground::checked),
     ("groups and days of a chart lead to their calls", super::activity::journey),
     ("a statement is opened, and its file has the same sums", super::statements::journey),
+    ("times and days are those of the browser's zone", super::zones::journey),
     ("a key is edited, rotated and revoked", keys),
     ("texts that would be scripts stay texts", super::hostile::texts),
     ("an alert is chosen, found and told by mail", super::alerts::journey),

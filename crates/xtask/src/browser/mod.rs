@@ -15,6 +15,7 @@ mod playground;
 mod stage;
 mod statements;
 mod teams;
+mod zones;
 
 use anyhow::{Context, Result};
 

@@ -6,7 +6,7 @@ pub(crate) mod passkeys;
 pub(crate) mod password;
 pub(crate) mod prove;
 pub(crate) mod totp;
-use canon::Micros;
+pub(crate) mod zone;
 
 use std::sync::Arc;
 
@@ -25,6 +25,7 @@ use crate::session::SignedInUser;
 use crate::shared_fields::{current_password, error_summary, new_password};
 use crate::state::ConsoleState;
 use crate::throttle::ClientNetwork;
+use crate::viewer_time::ViewerClock;
 use crate::{display, urls};
 
 pub(super) const PAGE_PATH: &str = "/console/account";
@@ -42,6 +43,7 @@ pub(crate) async fn show(
         "factor" => Some("That was removed."),
         "passkey" => Some("The passkey was added."),
         "identity" => Some("Your account is linked."),
+        "zone" => Some("Pages show times in that zone."),
         "second" => {
             Some("Your role needs a second factor. Add an authenticator app or a passkey here.")
         }
@@ -120,7 +122,7 @@ pub(super) async fn render_page(
     let account = &user.account;
     let factors = state.store.factors_of(&account.id).await?;
     let identities = state.store.identities_of(&account.id).await?;
-    let now = state.now();
+    let clock = &user.clock(state);
     let has_password = account.password_hash.is_some();
     let fresh = user.has_recent_proof(state).await?;
     let body = html! {
@@ -186,10 +188,11 @@ pub(super) async fn render_page(
             }
             section.card {
                 h2 { "Second step" }
-                (second_step(&factors, has_password, fresh, errors, now))
+                (second_step(&factors, has_password, fresh, errors, clock))
             }
+            section.card { (zone::zone_form(user, fields, errors)) }
             section.card {
-                (identity_section(state, &identities, fresh, now))
+                (identity_section(state, &identities, fresh, clock))
                 h2 { "Sessions" }
                 p.muted { "Ends every session of this account, on every device, this one too." }
                 form method="post" action={ (PAGE_PATH) "/sessions/end" } {
@@ -206,7 +209,7 @@ fn second_step(
     has_password: bool,
     fresh: bool,
     errors: &FieldErrors,
-    now: Micros,
+    clock: &ViewerClock,
 ) -> Markup {
     let shown: Vec<&Factor> =
         factors.iter().filter(|factor| admin::is_second_factor(factor.kind)).collect();
@@ -225,7 +228,7 @@ fn second_step(
                             span.small.muted {
                                 (kind_title(factor.kind)) " · "
                                 @match factor.used {
-                                    Some(at) => { "used " (display::relative_time(at, now)) },
+                                    Some(at) => { "used " (clock.relative_time(at)) },
                                     None => "never used",
                                 }
                             }
@@ -287,7 +290,7 @@ fn identity_section(
     state: &ConsoleState,
     identities: &[Identity],
     fresh: bool,
-    now: Micros,
+    clock: &ViewerClock,
 ) -> Markup {
     let providers = state.host.identity_providers();
     let free = |issuer: &str| !identities.iter().any(|identity| identity.issuer == issuer);
@@ -301,7 +304,7 @@ fn identity_section(
                             div {
                                 strong { bdi { (identity.label) } }
                                 span.small.muted { (identity.issuer) " · linked "
-                                    (display::relative_time(identity.created, now)) }
+                                    (clock.relative_time(identity.created)) }
                             }
                             @if fresh { form.inline method="post" action={ (PAGE_PATH) "/identities/remove" } {
                                 input type="hidden" name="issuer" value=(identity.issuer);

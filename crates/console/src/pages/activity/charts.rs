@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 
 use canon::Micros;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use maud::Markup;
 use store::{UsageReport, UsageStep};
 
@@ -25,7 +23,7 @@ struct TimeAxis {
 
 impl TimeAxis {
     fn new(view: &ActivitySelection) -> Self {
-        let (begins, length) = (view.time.steps(view.now), view.time.step(view.now));
+        let (begins, length) = (view.time.steps(&view.calendar), view.time.step(&view.calendar));
         let index = begins.iter().enumerate().map(|(index, begin)| (*begin, index)).collect();
         let steps = begins.iter().map(|begin| chart_step(view, *begin, length)).collect();
         Self { step_index: index, steps }
@@ -48,12 +46,11 @@ impl TimeAxis {
 /// Returns a step with its labels. A day and a month lead to their own calls.
 fn chart_step(view: &ActivitySelection, begin: Micros, length: UsageStep) -> ChartStep {
     let (short, full) = match length {
-        UsageStep::Hour => ("%H:%M", "%-d %b %Y, %H:%M UTC"),
+        UsageStep::Hour => ("%H:%M", "%-d %b %Y, %H:%M %Z"),
         UsageStep::Day => ("%-d %b", "%-d %b %Y"),
         UsageStep::Month => ("%b %Y", "%B %Y"),
     };
-    let Ok(time) = Timestamp::from_microsecond(begin.get()) else { return ChartStep::default() };
-    let first = time.to_zoned(TimeZone::UTC).date();
+    let first = view.calendar.date_of(begin);
     let days = match length {
         UsageStep::Hour => None,
         UsageStep::Day => Some((first, first)),
@@ -63,15 +60,18 @@ fn chart_step(view: &ActivitySelection, begin: Micros, length: UsageStep) -> Cha
                 Some((first.first_of_month().max(from), first.last_of_month().min(to)))
             }
             TimeRange::Recent(_) | TimeRange::Month(_) => {
-                let begin = Timestamp::from_microsecond(view.range().start.get());
-                let from = begin.map_or(first, |begin| begin.to_zoned(TimeZone::UTC).date());
+                let from = view.calendar.date_of(view.range().start);
                 Some((first.first_of_month().max(from), first.last_of_month()))
             }
         },
     };
+    let text = |form: &str| match length {
+        UsageStep::Hour => view.zone().format(begin, form),
+        UsageStep::Day | UsageStep::Month => first.strftime(form).to_string(),
+    };
     ChartStep {
-        label: time.strftime(short).to_string(),
-        name: time.strftime(full).to_string(),
+        label: text(short),
+        name: text(full),
         link: days.map(|(first, last)| view.with_time(TimeRange::Days(first, last))),
         days: days.map(|(first, last)| (first.to_string(), last.to_string())),
     }

@@ -14,11 +14,11 @@ use store::{EntryFilter, Store, StoreError};
 use super::names::GroupNames;
 use super::selection::ActivitySelection;
 use crate::csv::csv_line;
-use crate::display;
 use crate::form::QueryFields;
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
+use crate::viewer_time::ViewerZone;
 
 const EXPORT_BATCH_ROWS: u32 = 1_000;
 
@@ -28,7 +28,9 @@ pub(crate) async fn csv(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let filter = ActivitySelection::parse(&query, &user, state.now())?.entry_filter();
+    let hours_from = state.store.usage_hours_from().await?;
+    let view = ActivitySelection::parse(&query, &user, state.now(), hours_from)?;
+    let filter = view.entry_filter();
     let (store, names) = (state.store.clone(), GroupNames::default());
     let export = CallExport { store, filter, names, position: ExportPosition::Header };
     let rows = stream::try_unfold(export, |mut export| async move {
@@ -107,7 +109,7 @@ fn csv_row(call: &LedgerEntry, names: &GroupNames) -> String {
     let error = call.error.as_deref();
     let fields = [
         call.request_id.to_string(),
-        display::timestamp(call.ended),
+        ViewerZone::UTC.timestamp(call.ended),
         names.key(&call.key_id).to_owned(),
         call.key_id.to_string(),
         call.model.to_string(),
@@ -126,7 +128,7 @@ fn csv_row(call: &LedgerEntry, names: &GroupNames) -> String {
         (call.ended - call.started).as_millis().to_string(),
         error.map_or_else(String::new, |error| error.code.clone()),
         error.map_or_else(String::new, |error| error.message.clone()),
-        display::timestamp(call.started),
+        ViewerZone::UTC.timestamp(call.started),
         call.session.to_string(),
         call.account_id.to_string(),
         call.end_user.to_string(),

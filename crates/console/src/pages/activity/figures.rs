@@ -12,7 +12,7 @@ pub(super) const MAX_LISTED_GROUPS: usize = 25;
 
 /// Returns how much more or less a figure is than in the range before.
 fn change(view: &ActivitySelection, now: i64, before: i64) -> Markup {
-    let name = view.time.name_before(view.now);
+    let name = view.time.name_before(&view.calendar);
     let text = match before {
         ..=0 if now <= 0 => return html! {},
         ..=0 => "new".to_owned(),

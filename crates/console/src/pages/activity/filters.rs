@@ -14,8 +14,8 @@ use crate::urls::TEAM_PARAMETER;
 
 const MAX_OPTIONS: usize = 100;
 /// Fields of the form. Everything else of the selection is kept.
-const FIELDS: [&str; 15] = [
-    "range", "from", "to", "model", "key", "account", "lane", "status", "error", "format",
+const FIELDS: [&str; 16] = [
+    "range", "from", "to", "zone", "model", "key", "account", "lane", "status", "error", "format",
     "session", "end_user", "tag", "cost", "took",
 ];
 /// Ends that can be chosen: parameter value, label.

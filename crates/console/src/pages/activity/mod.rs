@@ -15,13 +15,12 @@ use axum::extract::State;
 use axum::response::Response;
 use http::Uri;
 use maud::{Markup, html};
-use store::{EntryPage, GroupBy, ReportTotals, UsageReport, UsageRequest};
+use store::{EntryPage, GroupBy, ReportTotals, UsageReport, UsageRequest, UsageStep};
 
 use self::filters::FilterOptions;
 use self::names::GroupNames;
 use self::selection::{ActivitySelection, FILE_PATH, PAGE_PATH};
 use super::call_table::{CallNames, call_table};
-use crate::display;
 use crate::form::QueryFields;
 use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
@@ -29,6 +28,7 @@ use crate::redirect::redirect_to;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
 use crate::urls;
+use crate::viewer_time::ViewerZone;
 
 pub(crate) use self::export::csv;
 
@@ -49,7 +49,8 @@ pub(crate) async fn show(
         let receipt = format!("/console/calls/{}", urls::escape_value(id));
         return Ok(redirect_to(&user.path_for(&receipt)));
     }
-    let view = ActivitySelection::parse(&query, &user, state.now())?;
+    let hours_from = state.store.usage_hours_from().await?;
+    let view = ActivitySelection::parse(&query, &user, state.now(), hours_from)?;
     let mut names = GroupNames::default();
     let options = FilterOptions::load(&state.store, &user, &view, &mut names).await?;
     let is_first = view.before.is_none();
@@ -64,6 +65,7 @@ pub(crate) async fn show(
         }
         (filters::choice_bar(&view, &user))
         (filters::filter_form(&view, &user, &options))
+        (zone_notes(&view))
         @if is_first {
             label.tick hidden data-live="activity" {
                 input type="checkbox";
@@ -78,6 +80,24 @@ pub(crate) async fn show(
     Ok(ok_page(&Layout::signed_in("Activity", &user).with_nav(PAGE_PATH), &body))
 }
 
+/// Tells of days that are not those of the viewer.
+fn zone_notes(view: &ActivitySelection) -> Markup {
+    html! {
+        @if let Some(same) = view.in_own_zone() {
+            p.muted {
+                "Days and times are those of " (view.zone().name()) ", which the address names. "
+                a href=(same) { "Show those of " (view.own_zone().name()) }
+            }
+        }
+        @if let Some(from) = view.calendar.hours_from.filter(|_| !view.calendar.has_hours(view.range().start)) {
+            p.muted {
+                "The hours of usage before " (ViewerZone::UTC.timestamp(from))
+                " are deleted. Days that begin before are those of UTC."
+            }
+        }
+    }
+}
+
 /// Figures, chart and groups.
 async fn sums(
     state: &ConsoleState,
@@ -86,7 +106,7 @@ async fn sums(
 ) -> Result<Markup, PageError> {
     let request = UsageRequest {
         range: view.range(),
-        steps: view.time.steps(view.now),
+        steps: view.time.steps(&view.calendar),
         by: view.group_by,
         tag: view.tag.clone(),
         rank: view.metric.group_order(),
@@ -105,7 +125,14 @@ async fn sums(
         @if let Some(since) = report.searched_since {
             p.notice {
                 "These conditions are compared with each call, and there are too many. The sums have the calls since "
-                (display::timestamp(since)) ". A shorter time has exact sums, and the file has all calls."
+                (view.zone().timestamp(since)) ". A shorter time has exact sums, and the file has all calls."
+            }
+        }
+        @if let [last, ..] = *report.whole_hours {
+            p.notice {
+                "Some days begin within an hour of UTC, and the calls of such hours up to "
+                (view.zone().timestamp(UsageStep::Hour.end(last)))
+                " cannot all be read. These hours count whole to the day before."
             }
         }
         @if has_any {
@@ -181,7 +208,7 @@ async fn calls(
         section {
             h2 { "Calls" }
             @if !calls.is_empty() {
-                (call_table(&calls, user, &names, view.now))
+                (call_table(&calls, user, &names, &view.calendar.clock))
             } @else if next.is_some() {
                 (nothing("No matching calls yet", "Many calls were searched, and none of them matches. Older calls may."))
             } @else if view.is_narrow() {

@@ -4,14 +4,15 @@ use std::ops::Range;
 
 use canon::{Micros, Money};
 use maud::Markup;
-use store::{CallFilter, EntryFilter, GroupBy, StatusFilter, UsageStep};
+use store::{CallFilter, EntryFilter, GroupBy, StatusFilter};
 
 use super::metric::UsageMetric;
 use crate::form::FormFields;
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
-use crate::time_range::{TimeRange, range_fields};
+use crate::time_range::{Calendar, TimeRange, range_fields};
 use crate::urls::{self, TEAM_PARAMETER};
+use crate::viewer_time::{MAX_ZONE_BYTES, ViewerClock, ViewerZone, ZONE_PARAMETER};
 
 pub(super) const PAGE_PATH: &str = "/console/activity";
 pub(super) const FILE_PATH: &str = "/console/activity.csv";
@@ -38,23 +39,35 @@ pub(super) struct ActivitySelection {
     /// Name of the tag whose values are the groups.
     pub(super) tag: Option<String>,
     pub(super) time: TimeRange,
-    pub(super) now: Micros,
+    /// Days of the zone that the address has. The whole page is in that zone.
+    pub(super) calendar: Calendar,
     pub(super) filter: CallFilter,
     /// The last call of the page before.
     pub(super) before: Option<(Micros, String)>,
     /// The team the user acts for.
     team: Option<String>,
+    /// Zone of the viewer.
+    own_zone: ViewerZone,
     /// Conditions as the address has them.
     conditions: [String; CONDITIONS.len()],
 }
 
 impl ActivitySelection {
     /// Reads an address. A condition that is not understood must not widen the selection.
+    ///
+    /// Dates without a zone are those of UTC, so that an address selects the same calls for everybody.
     pub(super) fn parse(
         query: &FormFields,
         user: &SignedInUser,
         now: Micros,
+        hours_from: Option<Micros>,
     ) -> Result<Self, PageError> {
+        let time = TimeRange::read(query)?.unwrap_or(TimeRange::DEFAULT);
+        let zone = match query.get_trimmed(ZONE_PARAMETER, MAX_ZONE_BYTES)? {
+            "" if time.has_dates() => ViewerZone::UTC,
+            "" => user.zone.clone(),
+            name => ViewerZone::read(name)?,
+        };
         let mut conditions = [const { String::new() }; CONDITIONS.len()];
         for (name, condition) in CONDITIONS.into_iter().zip(&mut conditions) {
             query.get_trimmed(name, MAX_PARAMETER_BYTES)?.clone_into(condition);
@@ -100,23 +113,49 @@ impl ActivitySelection {
             metric: UsageMetric::by_word(query.get(METRIC)).unwrap_or(UsageMetric::Spend),
             group_by,
             tag: (group_by == GroupBy::Tag && !tag.is_empty()).then_some(tag),
-            time: TimeRange::read(query)?.unwrap_or(TimeRange::DEFAULT),
-            now,
+            time,
+            calendar: Calendar { clock: ViewerClock { now, zone }, hours_from },
             filter,
             before,
             team: user.team.as_ref().map(|team| team.id.clone()),
+            own_zone: user.zone.clone(),
             conditions,
         })
     }
 
-    /// The range of the begins of the calls. The sums have whole hours, so everything has.
+    /// The range of the begins of the calls.
     pub(super) fn range(&self) -> Range<Micros> {
-        UsageStep::Hour.cover(&self.time.at(self.now))
+        self.time.at(&self.calendar)
+    }
+
+    /// The zone of the page.
+    pub(super) fn zone(&self) -> &ViewerZone {
+        &self.calendar.clock.zone
+    }
+
+    /// The zone in an address with this time; empty if the address means it anyway.
+    fn zone_parameter(&self, time: TimeRange) -> &str {
+        let is_meant = match time.has_dates() {
+            true => *self.zone() == ViewerZone::UTC,
+            false => *self.zone() == self.own_zone,
+        };
+        if is_meant { "" } else { self.zone().name() }
+    }
+
+    /// Address of the same days in the zone of the viewer; `None` if the page is in that zone.
+    pub(super) fn in_own_zone(&self) -> Option<String> {
+        let is_other = *self.zone() != self.own_zone;
+        is_other.then(|| self.with_parameter(ZONE_PARAMETER, self.own_zone.name()))
+    }
+
+    /// The zone of the viewer.
+    pub(super) fn own_zone(&self) -> &ViewerZone {
+        &self.own_zone
     }
 
     /// The range that it is compared with.
     pub(super) fn range_before(&self) -> Range<Micros> {
-        self.time.before(self.now)
+        self.time.before(&self.calendar)
     }
 
     /// The calls of the table and of the file.
@@ -150,6 +189,7 @@ impl ActivitySelection {
             ("range", range),
             ("from", from),
             ("to", to),
+            (ZONE_PARAMETER, self.zone_parameter(self.time).to_owned()),
         ];
         let conditions = CONDITIONS.into_iter().zip(self.conditions.clone());
         let all = first.into_iter().chain(conditions);
@@ -175,12 +215,20 @@ impl ActivitySelection {
     /// Address of this selection in another time.
     pub(super) fn with_time(&self, time: TimeRange) -> String {
         let [range, from, to] = time.to_parameters();
-        self.address(PAGE_PATH, &[("range", &range), ("from", &from), ("to", &to)])
+        let zone = self.zone_parameter(time);
+        self.in_time([&range, &from, &to], zone)
     }
 
     /// Address of this selection without a time, to which a script adds days.
     pub(super) fn without_time(&self) -> String {
-        self.address(PAGE_PATH, &[("range", ""), ("from", ""), ("to", "")])
+        let is_utc = *self.zone() == ViewerZone::UTC;
+        self.in_time([""; 3], if is_utc { "" } else { self.zone().name() })
+    }
+
+    fn in_time(&self, parameters: [&str; 3], zone: &str) -> String {
+        let time = TimeRange::PARAMETERS.into_iter().zip(parameters);
+        let changed: Vec<(&str, &str)> = time.chain([(ZONE_PARAMETER, zone)]).collect();
+        self.address(PAGE_PATH, &changed)
     }
 
     /// Address of the calls of a group of this selection; `None` for a group without a name, and if an address
@@ -239,7 +287,7 @@ impl ActivitySelection {
 
     /// Fields for the time.
     pub(super) fn time_fields(&self) -> Markup {
-        range_fields(self.time, self.now)
+        range_fields(self.time, &self.calendar.clock)
     }
 }
 

@@ -6,20 +6,19 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use canon::Micros;
 use futures_util::stream;
 use http::header;
 use maud::{Markup, html};
 
 use crate::audit_csv::{audit_csv_header, audit_csv_line, display_name};
-use crate::display;
 use crate::form::{FormFields, QueryFields};
 use crate::layout::{Layout, ok_page};
 use crate::page_error::PageError;
 use crate::session::SignedInUser;
 use crate::state::ConsoleState;
-use crate::time_range::{day_after, parse_day, start_of_day};
+use crate::time_range::{day_after, from_label, parse_day, zone_field};
 use crate::urls;
+use crate::viewer_time::{MAX_ZONE_BYTES, ViewerClock, ViewerZone, ZONE_PARAMETER};
 use admin::{Actor, AuditCursor, AuditEntry, AuditQuery};
 
 const PAGE_PATH: &str = "/console/audit";
@@ -47,11 +46,14 @@ struct AuditSelection<'a> {
     action: &'a str,
     from: &'a str,
     to: &'a str,
+    /// Zone of the days and times of the page.
+    zone: &'a ViewerZone,
 }
 
 impl<'a> AuditSelection<'a> {
-    fn parse(query: &'a FormFields) -> Result<Self, PageError> {
+    fn parse(query: &'a FormFields, zone: &'a ViewerZone) -> Result<Self, PageError> {
         Ok(Self {
+            zone,
             actor: query.get_trimmed("actor", MAX_PARAMETER_BYTES)?,
             action: query.get_trimmed("action", MAX_PARAMETER_BYTES)?,
             from: require_day(query.get_trimmed("from", MAX_PARAMETER_BYTES)?)?,
@@ -61,11 +63,14 @@ impl<'a> AuditSelection<'a> {
 
     /// Query string of the console page for this selection.
     fn console_query(&self, before: &str) -> String {
+        let has_days = !self.from.is_empty() || !self.to.is_empty();
+        let is_meant = !has_days || *self.zone == ViewerZone::UTC;
         query_string(&[
             ("actor", self.actor),
             ("action", self.action),
             ("from", self.from),
             ("to", self.to),
+            (ZONE_PARAMETER, if is_meant { "" } else { self.zone.name() }),
             ("before", before),
         ])
     }
@@ -77,10 +82,20 @@ impl<'a> AuditSelection<'a> {
         AuditQuery {
             actor: filled(self.actor),
             action: filled(self.action),
-            since: day(self.from).map(start_of_day),
-            until: day(self.to).map(|last| start_of_day(day_after(last))),
+            since: day(self.from).map(|first| self.zone.start_of_day(first)),
+            until: day(self.to).map(|last| self.zone.start_of_day(day_after(last))),
             before,
         }
+    }
+}
+
+/// Returns the zone of the days in a URL; UTC for days without one.
+fn zone_of(query: &FormFields, own: &ViewerZone) -> Result<ViewerZone, PageError> {
+    let has_days = !query.get("from").is_empty() || !query.get("to").is_empty();
+    match query.get_trimmed(ZONE_PARAMETER, MAX_ZONE_BYTES)? {
+        "" if has_days => Ok(ViewerZone::UTC),
+        "" => Ok(own.clone()),
+        name => ViewerZone::read(name),
     }
 }
 
@@ -119,13 +134,14 @@ pub(crate) async fn show(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    let view = AuditSelection::parse(&query)?;
+    let zone = zone_of(&query, &user.zone)?;
+    let view = AuditSelection::parse(&query, &zone)?;
     let before = query.get_trimmed("before", MAX_PARAMETER_BYTES)?;
     let request = view.to_query(parse_before(before)?);
     let found = state.host.admin().audit_page(&user.actor(), request, PER_PAGE).await?;
     let names = display_names(&state).await?;
     let accounts = state.store.accounts().await?;
-    let now = state.now();
+    let clock = ViewerClock { now: state.now(), zone: zone.clone() };
     let body = html! {
         div.title {
             h1 { "Audit log" }
@@ -155,14 +171,15 @@ pub(crate) async fn show(
                     }
                 }
             }
-            div.field { label for="from" { "From" } input #from name="from" type="date" value=(view.from); }
+            div.field { label for="from" { (from_label(&zone)) } input #from name="from" type="date" value=(view.from); }
             div.field { label for="to" { "To" } input #to name="to" type="date" value=(view.to); }
+            (zone_field(&zone))
             div.field.go { button.button type="submit" { "Show" } }
         }
         @if found.entries.is_empty() {
             div.empty { h2 { "Nothing was changed" } p { "Take a longer time or fewer filters." } }
         } @else {
-            (table(&found.entries, &names, &view, now))
+            (table(&found.entries, &names, &view, &clock))
         }
         nav.pager aria-label="Pages of changes" {
             @if !before.is_empty() { a rel="first" href={ (PAGE_PATH) "?" (view.console_query("")) } { "← Newest" } }
@@ -178,11 +195,14 @@ fn table(
     changes: &[AuditEntry],
     names: &HashMap<String, String>,
     view: &AuditSelection<'_>,
-    now: Micros,
+    clock: &ViewerClock,
 ) -> Markup {
     let only = |action: &str| {
-        let AuditSelection { actor, from, to, .. } = *view;
-        format!("{PAGE_PATH}?{}", AuditSelection { actor, action, from, to }.console_query(""))
+        let AuditSelection { actor, from, to, zone, .. } = *view;
+        format!(
+            "{PAGE_PATH}?{}",
+            AuditSelection { actor, action, from, to, zone }.console_query("")
+        )
     };
     html! {
         div.sheet {
@@ -201,7 +221,7 @@ fn table(
                             at, actor, action, subject, detail, key_id, address, agent,
                         } = change;
                         tr {
-                            td data-label="When" { (display::relative_time(*at, now)) }
+                            td data-label="When" { (clock.relative_time(*at)) }
                             td data-label="Who" {
                                 bdi title=(actor) { (display_name(names, actor)) }
                                 @if let Some(key) = key_id { " with key " code { (key) } }
@@ -237,7 +257,8 @@ pub(crate) async fn csv(
     user: SignedInUser,
     QueryFields(query): QueryFields,
 ) -> Result<Response, PageError> {
-    AuditSelection::parse(&query)?;
+    let zone = zone_of(&query, &user.zone)?;
+    AuditSelection::parse(&query, &zone)?;
     let actor = user.actor();
     // Checks the rights first, so a refusal is a page and not a truncated file.
     actor.require_admin()?;
@@ -245,6 +266,7 @@ pub(crate) async fn csv(
         state: Arc::clone(&state),
         actor,
         query,
+        zone,
         names: display_names(&state).await?,
         position: AuditPosition::Header,
     };
@@ -263,6 +285,7 @@ struct AuditExport {
     state: Arc<ConsoleState>,
     actor: Actor,
     query: FormFields,
+    zone: ViewerZone,
     names: HashMap<String, String>,
     position: AuditPosition,
 }
@@ -279,7 +302,7 @@ impl AuditExport {
         };
         // Aborts the transfer on purpose: a truncated file must not look complete.
         let unread = || std::io::Error::other("the audit log could not be read");
-        let view = AuditSelection::parse(&self.query).map_err(|_| unread())?;
+        let view = AuditSelection::parse(&self.query, &self.zone).map_err(|_| unread())?;
         let request = view.to_query(before);
         let admin = self.state.host.admin();
         let page = admin.audit_page(&self.actor, request, EXPORT_BATCH_ROWS).await;

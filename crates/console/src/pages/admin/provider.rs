@@ -22,6 +22,7 @@ use crate::session::SignedInUser;
 use crate::shared_fields::error_summary;
 use crate::state::ConsoleState;
 use crate::urls;
+use crate::viewer_time::ViewerZone;
 use admin::{
     CredentialCheck, CredentialDraft, CredentialSecret, EntrySource, ProviderDetail, ProviderDraft,
     ProviderView, ReadVersion,
@@ -247,7 +248,7 @@ fn render_page(
             }
             section.card {
                 h2 { "Credentials" }
-                (credential_list(provider, &at, stored))
+                (credential_list(provider, &at, stored, &user.zone))
                 @if stored {
                     form method="post" action={ (at) "/credentials" } {
                         (credential_fields(entered.map_or("", |entered| entered.get("name")), errors))
@@ -314,7 +315,7 @@ fn read_only_facts(provider: &ProviderView) -> Markup {
     }
 }
 
-fn credential_list(provider: &ProviderView, at: &str, stored: bool) -> Markup {
+fn credential_list(provider: &ProviderView, at: &str, stored: bool, zone: &ViewerZone) -> Markup {
     let all = &provider.credentials;
     html! {
         @if all.is_empty() {
@@ -329,7 +330,7 @@ fn credential_list(provider: &ProviderView, at: &str, stored: bool) -> Markup {
                             span.small.muted {
                                 @match one.added {
                                     None => (source_badge(one.source)),
-                                    Some(at) => { "added " (display::day(at)) },
+                                    Some(at) => span title=(zone.timestamp(at)) { "added " (zone.day(at)) },
                                 }
                             }
                             @if let Some(why) = &one.trouble {

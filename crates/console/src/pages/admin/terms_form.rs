@@ -7,7 +7,7 @@ use ledger::BudgetPeriod;
 use maud::{Markup, html};
 use store::{AccountTerms, BudgetTerms, RateLimits};
 
-use super::super::key_form::parse_list;
+use super::super::key_form::{BUDGET_HELP, parse_list};
 use super::{select, text_area, version_field};
 use crate::form::{FieldErrors, FormFields, FormInput};
 use crate::shared_fields::{number_input, read_share, share_field};
@@ -108,6 +108,7 @@ pub(super) fn terms_form(
                     label: "Budget, in USD",
                     value: fields.get("budget.most_usd"),
                     input_mode: Some("decimal"),
+                    help: Some(BUDGET_HELP),
                     ..FormInput::default()
                 }.render(errors))
                 (select(("budget.per", "for"), fields.get("budget.per"), &periods, errors))
