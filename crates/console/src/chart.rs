@@ -183,10 +183,13 @@ impl Chart<'_> {
         let every = self.steps.len().div_ceil(MAX_AXIS_LABELS).max(1);
         let (left, slot) = self.columns(top);
         // A picture has no links.
-        let role = if self.steps.iter().any(|step| step.link.is_some()) { "group" } else { "img" };
+        let has_links = self.steps.iter().any(|step| step.link.is_some());
+        let role = if has_links { "group" } else { "img" };
+        // A keyboard scrolls what it can reach.
+        let region = (!has_links).then_some(self.title);
         html! {
             figure.chart data-zoom=[self.zoom] {
-                div.scroll {
+                div.scroll tabindex=[region.map(|_| "0")] role=[region.map(|_| "region")] aria-label=[region] {
                 svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT + LABEL_ROW_HEIGHT) } role=(role) aria-label=(self.title) {
                     @for quarter in 0..=4_i64 {
                         @let value = top / 4 * quarter;

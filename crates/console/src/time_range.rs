@@ -194,7 +194,8 @@ impl TimeRange {
         match self.step(calendar) {
             UsageStep::Hour => {
                 let hours = UsageStep::Hour.begins(&range).into_iter();
-                hours.map(|hour| hour.max(range.start)).collect()
+                let begins = hours.map(|hour| hour.max(range.start));
+                begins.filter(|begin| *begin < range.end).collect()
             }
             UsageStep::Day => calendar.begins(&range, first, day_after),
             UsageStep::Month => calendar.begins(&range, first.first_of_month(), month_after),

@@ -34,7 +34,9 @@ pub(super) fn journey(stage: &mut BrowserStage) -> Result<()> {
     page.wait(&is_in(&kolkata))?;
     page.wait(TIMES_ARE_LOCAL).context("times of the calls")?;
     let day = page.text(NEWEST_DAY)?;
-    page.follow(&format!(".chart svg a[href*='from={day}']"))?;
+    let bar = format!("document.querySelector(\".chart svg a[href*='from={day}']\")");
+    let bar = page.text(&format!("{bar}.getAttribute('href')"))?;
+    page.go(&format!("{url}{bar}"))?;
     let zone = "new URL(location.href).searchParams.get('zone')";
     page.wait(&format!("{zone} === '{kolkata}'"))?;
     page.wait(PARTS_AGREE).context("calls of a day")?;
