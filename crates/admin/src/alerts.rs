@@ -138,7 +138,7 @@ impl Admin {
         actor: &Actor,
         account_id: &str,
     ) -> Result<AlertSettingsView, AdminError> {
-        let may_change = self.alert_right(actor, account_id).await?;
+        let may_change = self.account_right(actor, account_id).await?;
         self.alert_settings_view(account_id, may_change).await
     }
 
@@ -150,7 +150,7 @@ impl Admin {
         read: ReadVersion<'_>,
         change: AlertChange,
     ) -> Result<AlertSettingsView, AdminError> {
-        if !self.alert_right(actor, account_id).await? {
+        if !self.account_right(actor, account_id).await? {
             return Err(AdminError::forbidden("only a manager may change who hears of alerts"));
         }
         let AlertChange { levels, forecasts, expiries, mails, quiet, webhook } = change;
@@ -236,7 +236,7 @@ impl Admin {
     ) -> Result<AlertPage, AdminError> {
         let AlertQuery { account_id, before } = query;
         match &account_id {
-            Some(id) => drop(self.alert_right(actor, id).await?),
+            Some(id) => drop(self.account_right(actor, id).await?),
             None => actor.require_admin()?,
         }
         let before = before.map(|AlertCursor { at, id }| (at, id));
@@ -251,9 +251,9 @@ impl Admin {
         Ok(AlertPage { alerts: AlertView::load(&self.store, found).await?, next })
     }
 
-    /// Refuses an actor who may not see the alerts of an account. Returns true if the actor may change
-    /// their settings.
-    pub(crate) async fn alert_right(
+    /// Refuses an actor who may not see what an account spends. Returns true if the actor may change who hears
+    /// of it.
+    pub(crate) async fn account_right(
         &self,
         actor: &Actor,
         account_id: &str,

@@ -109,7 +109,7 @@ impl Admin {
         account_id: &str,
         month: StatementMonth,
     ) -> Result<MonthStatement, AdminError> {
-        self.alert_right(actor, account_id).await?;
+        self.account_right(actor, account_id).await?;
         let owner = self.store.owner(account_id).await?;
         let owner = statement_owner(owner.ok_or(AdminError::NotFound("account"))?);
         let keys = self.store.keys_of(account_id).await?;

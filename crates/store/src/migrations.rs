@@ -52,7 +52,7 @@ macro_rules! embedded {
             (43, "owner index", include_str!(concat!($folder, "0043_owner_index.sql"))),
             (44, "block begins", include_str!(concat!($folder, "0044_block_begins.sql"))),
             (45, "alerts", include_str!(concat!($folder, "0045_alerts.sql"))),
-            (47, "alert kinds", include_str!(concat!($folder, "0047_alert_kinds.sql"))),
+            (46, "alert kinds", include_str!(concat!($folder, "0046_alert_kinds.sql"))),
         ]
     };
 }

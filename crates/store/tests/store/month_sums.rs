@@ -29,7 +29,7 @@ async fn sums_of_a_month_are_those_of_its_calls(database: Arc<TestDatabase>) {
     let accounts = keys.iter().map(|key| Some(key.account_id.clone()));
     for account in accounts.chain([None, Some("nobody".to_owned())]) {
         let filter = CallFilter { account_id: account.clone(), ..CallFilter::default() };
-        let by = |by| expected(&calls, UsageStep::Month, by, &filter);
+        let by = |by| expected(&calls, |at| UsageStep::Month.begin(at), by, &filter);
         let owner = if account.is_some() { GroupBy::Key } else { GroupBy::Account };
         let mut totals = Vec::new();
         for begun in &months {
