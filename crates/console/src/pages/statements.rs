@@ -172,7 +172,7 @@ fn statement(statement: &MonthStatement, user: &SignedInUser) -> Markup {
             @if owner.is_some() {
                 section {
                     h2 { "By key" }
-                    (list("Key", parts, all, |line| name_of(line)))
+                    (list("Key", parts, all, name_of))
                 }
             } @else {
                 section {
