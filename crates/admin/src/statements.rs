@@ -1,6 +1,7 @@
 //! Statements: the calls of a calendar month of a person, a team or the whole gateway, by model and by key.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use canon::Micros;
 use jiff::Timestamp;
@@ -11,6 +12,9 @@ use store::{KeyOwner, MonthSums, ReportTotals, UsageStep};
 use crate::Admin;
 use crate::actor::Actor;
 use crate::error::AdminError;
+
+/// Years from the first instant that is counted. The end of a later one cannot be written.
+const YEARS: RangeInclusive<i16> = 1970..=9998;
 
 /// A calendar month in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,11 +27,11 @@ impl StatementMonth {
         Some(Self(at.to_zoned(TimeZone::UTC).date().first_of_month()))
     }
 
-    /// Reads a month such as `2026-03`.
+    /// Reads a month such as `2026-03`, of a year in which calls can be.
     pub fn parse(text: &str) -> Option<Self> {
         let month = Self(format!("{text}-01").parse().ok()?);
         // The parser takes other notations of a day too.
-        (month.word() == text).then_some(month)
+        (month.word() == text && YEARS.contains(&month.0.year())).then_some(month)
     }
 
     /// The month in addresses: `2026-03`.
@@ -180,9 +184,18 @@ mod tests {
             assert_eq!(StatementMonth::of(at), Some(march));
         }
         assert_ne!(StatementMonth::of(march.end()), Some(march));
-        for wrong in
-            ["", "2026", "2026-3", "2026-13", "2026-00", "+002026-03", "2026-03-01", "26-03"]
-        {
+        for wrong in [
+            "",
+            "2026",
+            "2026-3",
+            "2026-13",
+            "2026-00",
+            "+002026-03",
+            "2026-03-01",
+            "26-03",
+            "9999-12",
+            "0000-01",
+        ] {
             assert_eq!(StatementMonth::parse(wrong), None, "{wrong}");
         }
     }

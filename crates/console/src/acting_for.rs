@@ -12,10 +12,11 @@ use crate::state::ConsoleState;
 use crate::urls::{TEAM_PARAMETER, with_team};
 
 /// Paths of the pages whose content depends on the chosen team.
-const SWITCHABLE_PATHS: [&str; 6] = [
+const SWITCHABLE_PATHS: [&str; 7] = [
     "/console",
     "/console/keys",
     "/console/activity",
+    "/console/statements",
     "/console/alerts",
     "/console/playground",
     "/console/mcp",

@@ -37,6 +37,7 @@ const PART_DOCUMENTS: &[&str] = &[
     include_str!("../../assets/openapi/operations.json"),
     include_str!("../../assets/openapi/sign_in.json"),
     include_str!("../../assets/openapi/alerts.json"),
+    include_str!("../../assets/openapi/reports.json"),
     include_str!("../../assets/openapi/scim.json"),
     include_str!("../../assets/openapi/schemas/account.json"),
     include_str!("../../assets/openapi/schemas/admin_keys.json"),

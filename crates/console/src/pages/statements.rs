@@ -33,7 +33,11 @@ pub(crate) async fn show(
 ) -> Result<Response, PageError> {
     let body = match chosen_month(&query)? {
         None => months(&state, &user).await?,
-        Some(month) => statement(&load(&state, &user, &query, month).await?, &user),
+        Some(month) => {
+            let named = query.get_trimmed("account", MAX_PARAMETER_BYTES)?;
+            let named = (!named.is_empty()).then_some(named);
+            statement(&load(&state, &user, &query, month).await?, &user, named)
+        }
     };
     Ok(ok_page(&Layout::signed_in("Statements", &user).with_nav(PAGE_PATH), &body))
 }
@@ -129,10 +133,9 @@ async fn months(state: &ConsoleState, user: &SignedInUser) -> Result<Markup, Pag
     })
 }
 
-fn statement(statement: &MonthStatement, user: &SignedInUser) -> Markup {
+/// Renders a statement. `account` is the one that the address names.
+fn statement(statement: &MonthStatement, user: &SignedInUser, account: Option<&str>) -> Markup {
     let MonthStatement { month, owner, is_over, all, models, parts } = statement;
-    // The calls of an account that an administrator looks at.
-    let account = owner.as_ref().filter(|_| user.sees_all()).map(|owner| owner.id.as_str());
     let of_account = account.map(|id| format!("&account={}", urls::escape_value(id)));
     let calls = format!("/console/activity?range={}", month.word());
     let calls = format!("{calls}{}", of_account.unwrap_or_default());
@@ -178,7 +181,12 @@ fn statement(statement: &MonthStatement, user: &SignedInUser) -> Markup {
                 section {
                     h2 { "By person and team" }
                     (list("Person or team", parts, all, |line| html! {
-                        a.id href=(link(user, PAGE_PATH, *month, Some(&line.id))) { (name_of(line)) }
+                        // An account that was erased has no statement of its own.
+                        @if line.name.is_empty() {
+                            (name_of(line))
+                        } @else {
+                            a.id href=(link(user, PAGE_PATH, *month, Some(&line.id))) { (name_of(line)) }
+                        }
                     }))
                 }
             }

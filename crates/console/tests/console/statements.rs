@@ -118,6 +118,9 @@ async fn statements_are_for_those_who_see_the_calls() {
         let got = gateway.get(&path).cookie(&carl).send().await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{path}");
     }
+    // The file and the calls are those of the account in the address.
+    let other = gateway.get(&of_ben).cookie(&ben_cookie).send().await;
+    assert_eq!(other.body.matches(&format!("&amp;account={}", ben.id)).count(), 2);
     let none = gateway.get("/console/statements").cookie(&carl).send().await;
     none.assert_contains("No statements");
 }

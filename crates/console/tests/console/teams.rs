@@ -66,6 +66,7 @@ async fn pages_show_the_chosen_team() {
     let page = gateway.get(&format!("/console?for={}", night.id)).cookie(&cookie).send().await;
     page.assert_contains("made by <bdi>rob</bdi>");
     page.assert_contains(&format!("/console/activity?for={}", night.id));
+    page.assert_contains(&format!("/console/statements?for={}", night.id));
     page.assert_contains(&format!("/console/keys/new?for={}", night.id));
     let play = format!("/console/playground?for={}", night.id);
     gateway.get(&play).cookie(&cookie).send().await.assert_lacks("shared key");

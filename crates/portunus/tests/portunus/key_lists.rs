@@ -12,9 +12,7 @@ async fn keys_are_searched_narrowed_sorted_and_paged() {
     for n in 0..7 {
         key(&gateway, |record| {
             record.name = format!("robot {n}");
-            record.cap = (n == 3).then(|| Money::from_nanos(5));
-            record.spent = Money::from_nanos(n);
-            record.spent = if n == 3 { Money::from_nanos(5) } else { record.spent };
+            record.cap = (n == 3).then_some(Money::ZERO);
         })
         .await;
     }
