@@ -65,7 +65,8 @@ impl RecentUsage {
     pub(super) async fn load(state: &ConsoleState, by: GroupBy) -> Result<Self, PageError> {
         let now = state.now();
         let request = UsageRequest {
-            range: UsageStep::Day.begin(now - LENGTH)..now + Micros::new(1),
+            // Whole hours, so that no call is read.
+            range: UsageStep::Day.begin(now - LENGTH)..UsageStep::Hour.end(now),
             steps: Vec::new(),
             by,
             tag: None,
