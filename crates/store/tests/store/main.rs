@@ -51,20 +51,23 @@ mod test_database;
 mod usage;
 mod vault;
 
-/// Makes each named function a test on every database.
+/// Makes each named function a test on every database. `run_empty:` before the names leaves the schema to the test.
 macro_rules! on_both {
     ($($name:ident),+ $(,)?) => {
+        on_both!(run: $($name),+);
+    };
+    ($run:ident: $($name:ident),+ $(,)?) => {
         mod sqlite {
             $(#[test]
             fn $name() {
-                crate::test_database::run(crate::test_database::TestDatabase::sqlite(), super::$name);
+                crate::test_database::$run(crate::test_database::TestDatabase::sqlite(), super::$name);
             })+
         }
         #[cfg(feature = "postgres-tests")]
         mod postgres {
             $(#[test]
             fn $name() {
-                crate::test_database::run(crate::test_database::TestDatabase::postgres(), super::$name);
+                crate::test_database::$run(crate::test_database::TestDatabase::postgres(), super::$name);
             })+
         }
     };

@@ -12,7 +12,7 @@ use crate::on_both;
 use crate::samples::{account, id};
 use crate::test_database::{TestDatabase, run};
 
-on_both!(
+on_both!(run_empty:
     data_survives_reopening,
     eight_processes_can_open_a_new_database,
     a_newer_schema_below_its_floor_is_refused_and_not_changed,

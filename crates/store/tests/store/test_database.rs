@@ -7,6 +7,7 @@ use ledger::LedgerEntry;
 use sqlx::migrate::Migrator;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use store::Store;
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 /// A schema in which each call was a row.
@@ -132,8 +133,12 @@ impl TestDatabase {
         }
     }
 
-    /// Creates the schema of an earlier build.
+    /// Creates the schema of an earlier build, in place of the one of a new database.
     pub(crate) async fn migrate_to(&self, version: i64) {
+        if let Self::Postgres { .. } = self {
+            self.clear().await;
+            self.prepare().await;
+        }
         let folder = match self {
             Self::Sqlite { .. } => "migrations/sqlite",
             Self::Postgres { .. } => "migrations/postgres",
@@ -318,15 +323,32 @@ impl TestDatabase {
         }
     }
 
+    /// Creates an empty database.
     pub(crate) async fn prepare(&self) {
         match self {
             Self::Sqlite { .. } => {}
-            Self::Postgres { server, name } => {
-                let mut db = server.connect().await.expect("the PostgreSQL server must answer");
-                let sql = AssertSqlSafe(format!("CREATE DATABASE {name}"));
-                sqlx::query(sql).execute(&mut db).await.unwrap();
-            }
+            Self::Postgres { server, name } => create(server, name, "").await,
         }
+    }
+
+    /// Creates a database that has the schema on PostgreSQL, where a copy takes less time than all migrations.
+    async fn prepare_schema(&self) {
+        /// Database that others are copied from. It stays on the server, which does not outlive the tests.
+        static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+        let Self::Postgres { server, name } = self else { return self.prepare().await };
+        let template = TEMPLATE.get_or_init(async || {
+            let name = format!("portunus_store_template_{}", Uuid::now_v7().simple());
+            let template = Self::Postgres { server: server.clone(), name: name.clone() };
+            template.prepare().await;
+            template.open().await.close().await;
+            name
+        });
+        create(server, name, &format!("TEMPLATE {}", template.await)).await;
+        // As a migration makes it.
+        self.execute_raw(
+            "UPDATE store_identity SET id = replace(CAST(gen_random_uuid() AS TEXT), '-', '')",
+        )
+        .await;
     }
 
     pub(crate) async fn clear(&self) {
@@ -341,17 +363,41 @@ impl TestDatabase {
     }
 }
 
+async fn create(server: &sqlx::postgres::PgConnectOptions, name: &str, options: &str) {
+    let mut db = server.connect().await.expect("the PostgreSQL server must answer");
+    let sql = AssertSqlSafe(format!("CREATE DATABASE {name} {options}"));
+    sqlx::query(sql).execute(&mut db).await.unwrap();
+    db.close().await.unwrap();
+}
+
 /// Runs a test in its own runtime. The database of a failed test is kept.
 pub(crate) fn run<F: Future<Output = ()>>(
     database: TestDatabase,
     test: impl FnOnce(Arc<TestDatabase>) -> F,
 ) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
+        let database = Arc::new(database);
+        database.prepare_schema().await;
+        test(database.clone()).await;
+        database.clear().await;
+    });
+}
+
+/// The same with an empty database, for a test of migrations.
+pub(crate) fn run_empty<F: Future<Output = ()>>(
+    database: TestDatabase,
+    test: impl FnOnce(Arc<TestDatabase>) -> F,
+) {
+    block_on(async {
         let database = Arc::new(database);
         database.prepare().await;
         test(database.clone()).await;
         database.clear().await;
     });
+}
+
+fn block_on(test: impl Future<Output = ()>) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test);
 }

@@ -57,6 +57,7 @@ impl Postgres {
             "listen_addresses=127.0.0.1",
             "fsync=off",
             "full_page_writes=off",
+            "synchronous_commit=off",
             "max_connections=400",
         ] {
             server.args(["-c", setting]);
