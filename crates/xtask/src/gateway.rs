@@ -35,7 +35,7 @@ impl Binary {
     /// Builds the unoptimised gateway, as for its tests: without them, crates would have other features, and would be
     /// built once more.
     pub(crate) fn build() -> Result<Self> {
-        tools::run(tools::cargo_workspace("test").args(["--no-run", "--quiet"]))?;
+        tools::run(tools::cargo_test()?.args(["--no-run", "--quiet"]))?;
         Ok(Self { path: workspace::target().join("debug/portunus"), cores: None })
     }
 

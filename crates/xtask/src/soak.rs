@@ -152,7 +152,7 @@ impl SoakProgress {
 
 /// Runs rounds until the time is over. Fails with the first failed round.
 pub(crate) fn run(minutes: u64, seed: Option<u64>, year: Option<u64>) -> Result<()> {
-    let nodes = build_test(tools::cargo_workspace("test").args(["--test", "portunus"]))?;
+    let nodes = build_test(tools::cargo_test()?.args(["--test", "portunus"]))?;
     // Optimised, because more seeds make the simulation more thorough.
     let ledger =
         build_test(&mut cargo(&["test", "--release", "-p", "ledger", "--test", "ledger"]))?;

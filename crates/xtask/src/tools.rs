@@ -33,10 +33,49 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
 /// Features with the tests that need PostgreSQL, Valkey, an S3 server or nginx.
 const TEST_FEATURES: &str = "store/postgres-tests,portunus/node-tests";
 
-/// Returns a `cargo` command for the whole workspace with all tests. The steps of the suite share it:
-/// other packages or features would need a second build.
-pub(crate) fn cargo_workspace(command: &str) -> Command {
-    cargo(&[command, "--workspace", "--features", TEST_FEATURES])
+/// Arguments of the linter, in the form in which `cargo clippy` passes them to its compiler.
+const LINTER_ARGUMENTS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
+
+/// Returns `cargo test` for the whole workspace with all tests, with the linter as compiler of its crates: one pass
+/// lints and builds, and a warning is an error. The steps of the suite share this command, because other packages,
+/// features or compilers would need a second build.
+pub(crate) fn cargo_test() -> Result<Command> {
+    cargo_linted("test")
+}
+
+/// Returns the same for programs and examples. `cargo test` builds a program that has no integration tests only as a
+/// test, in which code that only tests use is not dead.
+pub(crate) fn cargo_build_programs() -> Result<Command> {
+    let mut command = cargo_linted("build")?;
+    command.args(["--bins", "--examples"]);
+    Ok(command)
+}
+
+/// Returns a `cargo` command for the whole workspace, whose crates the linter compiles. `cargo clippy` is `cargo check`
+/// with the same variables, which needs a second pass over all dependencies
+/// (<https://github.com/rust-lang/rust-clippy/blob/master/src/main.rs>).
+fn cargo_linted(command: &str) -> Result<Command> {
+    let mut command = cargo(&[command, "--workspace", "--features", TEST_FEATURES]);
+    command.env("RUSTC_WORKSPACE_WRAPPER", linter()?).env("CLIPPY_ARGS", LINTER_ARGUMENTS);
+    Ok(command)
+}
+
+/// Returns the linter for the whole workspace with all tests, without a build.
+pub(crate) fn cargo_clippy() -> Command {
+    let mut command = cargo(&["clippy", "--workspace", "--features", TEST_FEATURES]);
+    command.args(["--all-targets", "--", "-D", "warnings"]);
+    command
+}
+
+/// Returns the path of the compiler that lints, which belongs to the compiler in use.
+fn linter() -> Result<PathBuf> {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.args(["--print", "sysroot"]).current_dir(workspace::root());
+    let output = rustc.output().context("starting rustc")?;
+    let sysroot = String::from_utf8(output.stdout).context("the folder of rustc is not UTF-8")?;
+    let linter = Path::new(sysroot.trim()).join("bin/clippy-driver");
+    ensure!(linter.is_file(), "Clippy is missing: `rustup component add clippy` installs it");
+    Ok(linter)
 }
 
 /// Returns the program and its arguments.

@@ -16,6 +16,7 @@ mod unit;
 mod versions;
 
 use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
@@ -35,9 +36,9 @@ pub(crate) enum Step {
     Fmt,
     /// The house rules hold
     Tidy,
-    /// Everything compiles, tests included
+    /// Everything compiles, tests included, without warnings of Clippy
     Build,
-    /// No warnings from the linter
+    /// No warnings of Clippy, without a build; only when asked for by name
     Clippy,
     /// Licences, sources and banned crates
     Deny,
@@ -78,7 +79,13 @@ impl Step {
     fn runs_by_default(self) -> bool {
         !matches!(
             self,
-            Self::Agents | Self::Instructions | Self::Package | Self::Chart | Self::Versions
+            // The step `build` lints.
+            Self::Clippy
+                | Self::Agents
+                | Self::Instructions
+                | Self::Package
+                | Self::Chart
+                | Self::Versions
         )
     }
 
@@ -86,11 +93,12 @@ impl Step {
     fn runs_beside(self) -> Option<Self> {
         match self {
             // These need no server.
-            Self::Clippy | Self::Deny | Self::Linear | Self::Translations => Some(Self::Unit),
+            Self::Deny | Self::Linear | Self::Translations => Some(Self::Unit),
             Self::Browser => Some(Self::E2e),
             Self::Fmt
             | Self::Tidy
             | Self::Build
+            | Self::Clippy
             | Self::Unit
             | Self::Fuzz
             | Self::Instructions
@@ -128,10 +136,10 @@ pub(crate) fn run(only: Option<Step>, arguments: &[String]) -> bool {
         return summary(&[row], row.2);
     }
     let steps = Step::value_variants().iter().copied().filter(|step| step.runs_by_default());
-    let (mut beside, steps): (Vec<Step>, Vec<Step>) =
+    let (beside, steps): (Vec<Step>, Vec<Step>) =
         steps.partition(|step| step.runs_beside().is_some());
-    // The linter locks the folder of the build, which `cargo test` needs until its tests run.
-    beside.sort_by_key(|step| *step == Step::Clippy);
+    // Asked for now: the step `build` puts another file in its place.
+    let program = std::env::current_exe().unwrap_or_else(|_| "xtask".into());
     let begin = Instant::now();
     let mut rows: Vec<StepRow> = Vec::new();
     let mut is_broken = false;
@@ -142,7 +150,7 @@ pub(crate) fn run(only: Option<Step>, arguments: &[String]) -> bool {
             let unrun = std::iter::once(step).chain(others);
             rows.extend(unrun.map(|step| (step, StepResult::NotRun, Duration::ZERO)));
         } else {
-            let done = run_with_others(step, &others, arguments);
+            let done = run_with_others(&program, step, &others, arguments);
             is_broken = step == Step::Build && done.iter().any(|row| row.1 == StepResult::Failed);
             rows.extend(done);
         }
@@ -151,20 +159,24 @@ pub(crate) fn run(only: Option<Step>, arguments: &[String]) -> bool {
 }
 
 /// Runs a step and, at the same time, these other steps.
-fn run_with_others(step: Step, others: &[Step], arguments: &[String]) -> Vec<StepRow> {
+fn run_with_others(
+    program: &Path,
+    step: Step,
+    others: &[Step],
+    arguments: &[String],
+) -> Vec<StepRow> {
     let mut done: Vec<(StepRow, String)> = Vec::new();
     let own = thread::scope(|scope| {
-        scope.spawn(|| done.extend(others.iter().map(|step| run_silently(*step))));
+        scope.spawn(|| done.extend(others.iter().map(|step| run_silently(program, *step))));
         run_and_tell(step, arguments)
     });
     done.iter().for_each(|(_, output)| println!("{output}"));
     std::iter::once(own).chain(done.into_iter().map(|(row, _)| row)).collect()
 }
 
-/// Runs a step in a process of its own, and returns its output.
-fn run_silently(step: Step) -> (StepRow, String) {
+/// Runs a step in a process of its own of this program, and returns its output.
+fn run_silently(program: &Path, step: Step) -> (StepRow, String) {
     let begin = Instant::now();
-    let program = std::env::current_exe().unwrap_or_else(|_| "xtask".into());
     let (outcome, output) =
         match Command::new(program).args(["test", "--only", &name(step)]).output() {
             Ok(done) => {
@@ -202,11 +214,11 @@ fn run_step(step: Step, arguments: &[String]) -> Result<()> {
             ensure!(tidy::run()?, "the house rules are broken");
             Ok(())
         }
-        Step::Build => tools::run(tools::cargo_workspace("test").arg("--no-run")),
-        Step::Clippy => {
-            let mut clippy = tools::cargo_workspace("clippy");
-            tools::run(clippy.args(["--all-targets", "--", "-D", "warnings"]))
+        Step::Build => {
+            tools::run(tools::cargo_test()?.arg("--no-run"))?;
+            tools::run(&mut tools::cargo_build_programs()?)
         }
+        Step::Clippy => tools::run(&mut tools::cargo_clippy()),
         Step::Deny => deny(),
         Step::Unit => unit::run(arguments),
         Step::Fuzz => fuzz(),
@@ -227,7 +239,7 @@ fn run_step(step: Step, arguments: &[String]) -> Result<()> {
 
 /// The fuzz targets on the stable compiler, longer than the step `unit` runs them.
 fn fuzz() -> Result<()> {
-    let mut tests = tools::cargo_workspace("test");
+    let mut tests = tools::cargo_test()?;
     tools::run(tests.args(["--test", "fuzz"]).env("FUZZ_ITERATIONS", FUZZ_ITERATIONS))
 }
 

@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &[String]) -> Result<()> {
     let pebble = tools::pebble()?;
     let postgres = Postgres::start()?;
     let processors = thread::available_parallelism()?.get();
-    let mut tests = tools::cargo_workspace("test");
+    let mut tests = tools::cargo_test()?;
     tests
         .arg("--no-fail-fast")
         .args(arguments)
