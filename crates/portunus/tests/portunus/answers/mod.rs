@@ -11,6 +11,7 @@ mod public;
 
 use http::Method;
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 use testkit::{TestGateway, TestRequest};
 
 use crate::answer_schemas::AnswerSchemas;
@@ -25,14 +26,19 @@ async fn check(name: &str, ask: TestRequest<'_>) {
     compare(name, &text);
 }
 
-fn compare(name: &str, text: &str) {
-    let mut settings = insta::Settings::clone_current();
+/// Settings of all snapshots. Their regular expressions take longer to compile than most answers to make.
+static SETTINGS: LazyLock<insta::Settings> = LazyLock::new(|| {
+    let mut settings = insta::Settings::new();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     for (pattern, replacement) in testkit::REDACTIONS {
         settings.add_filter(pattern, *replacement);
     }
-    settings.bind(|| insta::assert_snapshot!(name, text));
+    settings
+});
+
+fn compare(name: &str, text: &str) {
+    SETTINGS.bind(|| insta::assert_snapshot!(name, text));
 }
 
 /// Adds a field to a JSON object.
