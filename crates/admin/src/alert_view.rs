@@ -131,21 +131,25 @@ impl AlertView {
         let Alert { begun, level, event, .. } = &self.alert;
         let GatewayEvent { subject, detail, ended } = event.as_ref().unwrap_or(&none);
         let (begun, subject, detail) = (utc_text(*begun, TIME), quoted(subject), quoted(detail));
-        let begin = match kind {
-            EventKind::Lane => format!("The lane {subject} is down since {begun} UTC: {detail}."),
-            EventKind::Credential => {
-                format!("The credential {subject} cannot be used since {begun} UTC: {detail}.")
+        let ended = ended.map(|ended| utc_text(ended, TIME));
+        let (time, is, can) = match &ended {
+            None => (format!("since {begun} UTC"), "is", "cannot"),
+            Some(ended) => (format!("from {begun} to {ended} UTC"), "was", "could not"),
+        };
+        match (kind, &ended) {
+            (EventKind::Lane, _) => format!("The lane {subject} {is} down {time}: {detail}."),
+            (EventKind::Credential, _) => {
+                format!("The credential {subject} {can} be used {time}: {detail}.")
             }
-            EventKind::Health => {
-                format!("The check {subject} is not good since {begun} UTC: {detail}.")
+            (EventKind::Health, _) => {
+                format!("The check {subject} {is} not good {time}: {detail}.")
             }
-            EventKind::ErrorRate => {
+            (EventKind::ErrorRate, None) => {
                 format!("{level} % of the calls in the hour before {begun} UTC failed: {detail}.")
             }
-        };
-        match ended {
-            None => begin,
-            Some(ended) => format!("Over since {} UTC. {begin}", utc_text(*ended, TIME)),
+            (EventKind::ErrorRate, Some(ended)) => format!(
+                "Since {ended} UTC few calls fail. {level} % of those in the hour before {begun} UTC failed: {detail}."
+            ),
         }
     }
 
@@ -417,7 +421,10 @@ mod tests {
             assert_eq!(told[none], Value::Null, "{none}");
         }
         let over = event(EventKind::Lane, Some(Micros::from_hours(3)));
-        assert_eq!(over.sentence(), format!("Over since 1970-01-01 03:00 UTC. {text}"));
+        assert_eq!(
+            over.sentence(),
+            "The lane a/m was down from 1970-01-01 02:00 to 1970-01-01 03:00 UTC: its calls fail <!all>."
+        );
         assert_eq!(over.to_json()["ended_at"], "1970-01-01T03:00:00Z");
         assert_eq!(AlertView::subject(&[over.clone()]), "A trouble of the gateway is over");
         assert_eq!(AlertView::subject(&[over, lane]), "The gateway needs somebody");

@@ -190,7 +190,7 @@ struct LastingEvent {
     since: Micros,
     detail: String,
     level: u8,
-    /// Nodes that tell it, if it is known from nodes and there are several.
+    /// Nodes that tell it, if there are several nodes and it is about no single one.
     nodes: BTreeSet<String>,
 }
 
@@ -217,13 +217,15 @@ fn lasting_conditions(nodes: &[NodeFacts]) -> BTreeMap<EventKey, LastingEvent> {
         for NodeCondition { kind, subject, detail, since } in conditions {
             let Some(kind) = EventKind::by_word(&kind) else { continue };
             let since = Micros::new(since);
+            // A subject of one node has its name.
+            let is_shared = subject.rsplit('/').next() != Some(&node.id);
             let event = lasting.entry((kind, subject)).or_insert_with(|| LastingEvent {
                 since,
                 detail,
                 ..LastingEvent::default()
             });
             event.since = event.since.min(since);
-            if has_several {
+            if has_several && is_shared {
                 event.nodes.insert(node.id.clone());
             }
         }
@@ -335,8 +337,8 @@ mod tests {
             })
             .collect();
         let wanted = [
+            (EventKind::Health, "disk/a", 9, "seen by a".to_owned()),
             (EventKind::Lane, "x/m", 40, "seen by a; noticed on a, b".to_owned()),
-            (EventKind::Health, "disk/a", 9, "seen by a; noticed on a".to_owned()),
         ];
         assert_eq!(texts, wanted);
         let alone = lasting_conditions(&nodes[..1]);

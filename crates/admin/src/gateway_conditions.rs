@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use canon::Micros;
+use config::LaneHealth;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::EventKind;
@@ -20,7 +21,7 @@ use crate::provider_view::{CredentialTrouble, credential_troubles};
 const HOLD: Micros = Micros::from_secs(60);
 /// Name of the conditions among the facts of a node.
 pub(crate) const CONDITIONS_FACT: &str = "conditions";
-/// Conditions that one node tells.
+/// Conditions that one node tells. Lanes are the last ones.
 const MAX_CONDITIONS: usize = 200;
 /// The word for a refused credential in the health of lanes.
 const REFUSED: &str = "credential_refused";
@@ -179,27 +180,27 @@ impl Admin {
         let is_bad = |provider: &str, number: usize| {
             bad.iter().any(|one| one.provider == provider && one.number == number)
         };
-        // Reason of the last failure; `None` for a lane that works with one of its credentials.
-        let mut lanes: BTreeMap<String, Option<&'static str>> = BTreeMap::new();
-        let mut failing: BTreeSet<String> = BTreeSet::new();
-        for lane in self.engine.config().lane_health(self.engine.monotonic_now()) {
-            let is_down = match lane.health.state {
-                LaneState::CoolingDown(_) | LaneState::Probing => true,
-                LaneState::Good | LaneState::Busy(_) => false,
-            };
-            let failure = lane.health.last_failure.unwrap_or("failed");
-            if is_down && !is_bad(provider_of(&lane.lane), lane.credential) {
-                failing.insert(lane.lane.clone());
+        let (mut working, mut failing) = (BTreeSet::new(), BTreeMap::new());
+        for LaneHealth { lane, credential, health } in
+            self.engine.config().lane_health(self.engine.monotonic_now())
+        {
+            match health.state {
+                LaneState::CoolingDown(_) | LaneState::Probing => {
+                    if !is_bad(provider_of(&lane), credential) {
+                        failing.insert(lane, health.last_failure.unwrap_or("failed"));
+                    }
+                }
+                LaneState::Good | LaneState::Busy(_) => {
+                    working.insert(lane);
+                }
             }
-            let reason = lanes.entry(lane.lane).or_insert(Some(failure));
-            *reason = reason.filter(|_| is_down);
         }
-        let down = lanes.into_iter().filter(|(lane, _)| failing.contains(lane));
-        let condition = |(subject, reason): (String, Option<&'static str>)| {
-            let detail = format!("its calls fail ({})", reason?);
-            Some(FoundCondition { kind: EventKind::Lane, subject, detail })
+        let down = failing.into_iter().filter(|(lane, _)| !working.contains(lane));
+        let condition = |(subject, reason)| {
+            let detail = format!("its calls fail ({reason})");
+            FoundCondition { kind: EventKind::Lane, subject, detail }
         };
-        down.filter_map(condition).collect()
+        down.map(condition).collect()
     }
 }
 

@@ -143,6 +143,12 @@ impl App {
                 more: alerts.len().saturating_sub(MAX_LISTED),
                 page: format!("{console}/alerts"),
                 button: "Show alerts",
+                footnote: match account_id {
+                    GATEWAY_OWNER => {
+                        "The page of settings, Alerts about the gateway, is where these mails are turned off."
+                    }
+                    _ => "The page of alerts is also where these mails are turned off.",
+                },
             },
         };
         // One reader is enough: another attempt would repeat the mail to those who have it.

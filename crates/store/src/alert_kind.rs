@@ -10,19 +10,19 @@ const STATEMENT: &str = "statement";
 /// Kind of an event of the gateway, which lasts until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
-    /// A lane whose calls fail.
-    Lane,
-    /// A credential that its provider refuses, or that cannot be fetched.
-    Credential,
     /// A health check that is not good.
     Health,
+    /// A credential that its provider refuses, or that cannot be fetched.
+    Credential,
+    /// A lane whose calls fail.
+    Lane,
     /// Failed calls above a percent of all.
     ErrorRate,
 }
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Lane, Self::Credential, Self::Health, Self::ErrorRate];
+    pub const ALL: [Self; 4] = [Self::Health, Self::Credential, Self::Lane, Self::ErrorRate];
 
     /// The word in the database and on the wire.
     pub const fn word(self) -> &'static str {

@@ -21,6 +21,8 @@ pub struct AlertMail {
     pub page: String,
     /// Label of the button that leads there.
     pub button: &'static str,
+    /// Sentence about the place where these mails are turned off.
+    pub footnote: &'static str,
 }
 
 impl AlertMail {
@@ -58,12 +60,13 @@ impl AlertMail {
                 urls::escape_value(id)
             ),
             button: "Show the statement",
+            footnote: "The page of alerts is where these mails are turned off.",
         }
     }
 
     /// Returns the mail to one receiver.
     pub fn for_receiver(&self, receiver: &str, gateway: &str) -> MailMessage {
-        let Self { subject, paragraphs, more, page, button } = self;
+        let Self { subject, paragraphs, more, page, button, footnote } = self;
         let mut paragraphs = paragraphs.clone();
         if *more > 0 {
             paragraphs.push(format!("{more} more alerts are on the page."));
@@ -73,7 +76,7 @@ impl AlertMail {
             subject,
             paragraphs: &paragraphs,
             button: Some((page, button)),
-            footnote: "The page of alerts is also where these mails are turned off.",
+            footnote,
         };
         signed(draft.render(), gateway)
     }

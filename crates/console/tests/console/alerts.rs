@@ -191,5 +191,5 @@ async fn pages_of_administration_show_what_lasts() {
     }
     let page = gateway.get("/console/providers").cookie(&cookie).send().await;
     page.assert_lacks("is down since");
-    gateway.get(PAGE).cookie(&cookie).send().await.assert_contains("Over since");
+    gateway.get(PAGE).cookie(&cookie).send().await.assert_contains("was down from");
 }

@@ -162,7 +162,8 @@ async fn a_lane_that_is_down_is_told_once_and_so_is_its_end() {
     until("the event has ended", async || !site.alerts(1).await[0]["ended_at"].is_null()).await;
     let message = site.message(2).await;
     assert_eq!(message["data"]["id"], alert["id"]);
-    assert!(message["data"]["text"].as_str().unwrap().starts_with("Over since "), "{message}");
+    let text = message["data"]["text"].as_str().unwrap();
+    assert!(text.starts_with("The lane p/up was down from 2"), "{text}");
     site.clock.step(MINUTE * 10);
     let mail = site.mail(2).await;
     assert!(mail.contains("Subject: A trouble of the gateway is over"), "{mail}");

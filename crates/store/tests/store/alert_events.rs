@@ -93,7 +93,7 @@ async fn an_event_is_told_once_until_it_has_ended(database: Arc<TestDatabase>) {
     };
     store.add_alerts(vec![capped.clone()]).await.unwrap();
     let all = store.alerts(&AlertFilter::default(), 10).await.unwrap();
-    assert_eq!((all.len(), &all[0]), (5, &capped));
+    assert_eq!((all.len(), &all[0].id), (5, &capped.id));
     assert_eq!(store.drop_alerts(NOW + MINUTE * 2).await.unwrap(), 5);
 }
 
@@ -118,7 +118,7 @@ async fn the_end_is_told_in_the_ways_of_the_begin(database: Arc<TestDatabase>) {
                     at: end,
                     status: None,
                 },
-                // What waits has begin and end in one message.
+                // A delivery that waits has begin and end in one message.
                 (Some(DeliveryState::Pending), false) => AlertDelivery { state: None, ..noted },
                 _ => noted,
             };
