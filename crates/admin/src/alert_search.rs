@@ -1,4 +1,5 @@
-//! The search for alerts: levels of limits, forecasts of budgets and keys that expire.
+//! The search for alerts: levels of limits, forecasts of budgets, keys that expire, events of the gateway, and
+//! statements of the month before.
 
 use canon::{Micros, Money};
 use ledger::BudgetPeriod;
@@ -7,7 +8,10 @@ use store::{
     LimitStanding, StoreError,
 };
 
+use std::collections::BTreeMap;
+
 use crate::Admin;
+use crate::statements::StatementMonth;
 
 /// Keys that were not used for that long are no news.
 const RECENT: Micros = Micros::from_days(1);
@@ -15,6 +19,10 @@ const RECENT: Micros = Micros::from_days(1);
 const EXPIRY_DAYS: [u8; 2] = [7, 1];
 /// A key is told a number of days if its whole life is at least so many times longer.
 const LIVES_PER_LEVEL: i64 = 2;
+/// Time of a month after which the statement of the month before is sent, so that calls that ran at its end are
+/// settled, and until which it is.
+const STATEMENTS_FROM: Micros = Micros::from_hours(1);
+const STATEMENTS_UNTIL: Micros = Micros::from_days(5);
 /// Level of a forecast: the whole budget.
 const WHOLE: u8 = 100;
 
@@ -34,8 +42,47 @@ impl Admin {
         for key in self.store.ending_keys(now, until).await? {
             found.extend(expiry_alert(&key, of(&key.account_id), now));
         }
+        found.extend(self.statement_alerts(&settings, now).await?);
+        found.extend(self.follow_events(now).await?);
         Ok(self.store.add_alerts(found).await?.len())
     }
+
+    /// Returns the statements of the month before that are to be sent.
+    async fn statement_alerts(
+        &self,
+        settings: &BTreeMap<String, AlertSettings>,
+        now: Micros,
+    ) -> Result<Vec<Alert>, StoreError> {
+        let wanting: Vec<&String> =
+            settings.iter().filter(|(_, one)| one.statements).map(|(id, _)| id).collect();
+        let Some(month) = month_to_send(now).filter(|_| !wanting.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let told = self.store.accounts_with_statement(month.begun()).await?;
+        let missing = wanting.into_iter().filter(|id| !told.contains(*id));
+        let alert = |account_id: &String| Alert {
+            id: new_id(),
+            account_id: account_id.clone(),
+            key_id: None,
+            kind: AlertKind::Statement,
+            begun: month.begun(),
+            amount: Money::ZERO,
+            level: 0,
+            spent: Money::ZERO,
+            at: now,
+            event: None,
+            mail: due(true, now),
+            webhook: due(false, now),
+        };
+        Ok(missing.map(alert).collect())
+    }
+}
+
+/// Returns the month before, in the first days of a month.
+fn month_to_send(now: Micros) -> Option<StatementMonth> {
+    let begun = StatementMonth::of(now)?.begun();
+    let is_time = (STATEMENTS_FROM..STATEMENTS_UNTIL).contains(&(now - begun));
+    StatementMonth::of(begun - Micros::new(1)).filter(|_| is_time)
 }
 
 /// Returns what is to be told of a limit.
@@ -55,6 +102,7 @@ fn limit_alerts(standing: &LimitStanding, settings: &AlertSettings, now: Micros)
         level,
         spent: standing.spent,
         at: now,
+        event: None,
         mail: due(settings.mails, now),
         webhook: due(settings.webhook.is_some(), now),
     };
@@ -74,17 +122,18 @@ fn expiry_alert(key: &EndingKey, settings: &AlertSettings, now: Micros) -> Optio
         level,
         spent: Money::ZERO,
         at: now,
+        event: None,
         mail: due(settings.mails, now),
         webhook: due(settings.webhook.is_some(), now),
     })
 }
 
-fn new_id() -> String {
+pub(crate) fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 
 /// A delivery that is due, if there is one.
-fn due(is_told: bool, now: Micros) -> AlertDelivery {
+pub(crate) fn due(is_told: bool, now: Micros) -> AlertDelivery {
     let state = is_told.then_some(DeliveryState::Pending);
     AlertDelivery { state, at: now, ..AlertDelivery::default() }
 }
@@ -203,6 +252,21 @@ mod tests {
         assert!(expiry_alert(&key, &usual, key.expires - DAY).is_some());
         let silent = AlertSettings { expiries: false, ..usual };
         assert_eq!(expiry_alert(&key, &silent, key.expires - DAY), None);
+    }
+
+    #[test]
+    fn statements_are_sent_in_the_first_days_of_a_month() {
+        let march = StatementMonth::parse("2026-03").unwrap();
+        let april = march.end();
+        for (at, is_sent) in [
+            (april - Micros::new(1), false),
+            (april, false),
+            (april + STATEMENTS_FROM, true),
+            (april + STATEMENTS_UNTIL - Micros::new(1), true),
+            (april + STATEMENTS_UNTIL, false),
+        ] {
+            assert_eq!(month_to_send(at), is_sent.then_some(march), "{at}");
+        }
     }
 
     fn ending(life_days: i64, told: Option<u8>) -> EndingKey {

@@ -7,9 +7,11 @@ use jiff::Timestamp;
 use ledger::BudgetPeriod;
 use serde_json::{Value, json};
 use store::{
-    Alert, AlertDelivery, AlertKind, DeliveryState, KeyOwner, LimitKind, Store, StoreError,
+    Alert, AlertDelivery, AlertKind, DeliveryState, EventKind, GATEWAY_OWNER, GatewayEvent,
+    KeyOwner, LimitKind, Store, StoreError,
 };
 
+use crate::statements::StatementMonth;
 use crate::time_text::rfc3339;
 
 /// An alert with its names.
@@ -17,7 +19,7 @@ use crate::time_text::rfc3339;
 pub struct AlertView {
     /// The alert.
     pub alert: Alert,
-    /// Name of the account or team.
+    /// Name of the account or team; empty for an event of the gateway.
     pub account: String,
     /// True if the account is a team.
     pub is_team: bool,
@@ -32,7 +34,7 @@ impl AlertView {
         let mut views = Vec::new();
         for alert in alerts {
             let account_id = &alert.account_id;
-            if !owners.contains_key(account_id) {
+            if account_id != GATEWAY_OWNER && !owners.contains_key(account_id) {
                 owners.insert(account_id.clone(), store.owner(account_id).await?);
             }
             if let Some(key_id) = &alert.key_id
@@ -40,6 +42,10 @@ impl AlertView {
             {
                 let key = store.key(key_id).await?;
                 keys.insert(key_id.clone(), key.map(|key| key.name));
+            }
+            if account_id == GATEWAY_OWNER {
+                views.push(Self { alert, account: String::new(), is_team: false, key: None });
+                continue;
             }
             let (account, is_team) = match owners.get(account_id) {
                 Some(Some(KeyOwner::Person(account))) => (account.username.clone(), false),
@@ -56,16 +62,24 @@ impl AlertView {
     /// One sentence: who has spent how much of what, or what will happen.
     pub fn sentence(&self) -> String {
         let Self { account, key, .. } = self;
-        self.sentence_about(account, key.as_ref().map(|key| format!("“{key}”")).as_deref())
+        let key = key.as_ref().map(|key| format!("“{key}”"));
+        self.sentence_about(account, key.as_deref(), |text| text.to_owned())
     }
 
     /// The same for a chat with mentions, links and marks, where names are code: nothing in them has a meaning.
     pub fn chat_sentence(&self) -> String {
-        let code = |name: &String| format!("`{}`", name.replace('`', "'"));
-        self.sentence_about(&code(&self.account), self.key.as_ref().map(code).as_deref())
+        let code = |name: &str| format!("`{}`", name.replace('`', "'"));
+        let key = self.key.as_deref().map(code);
+        self.sentence_about(&code(&self.account), key.as_deref(), code)
     }
 
-    fn sentence_about(&self, account: &str, key: Option<&str>) -> String {
+    /// Makes the sentence with texts of others as `quoted` writes them.
+    fn sentence_about(
+        &self,
+        account: &str,
+        key: Option<&str>,
+        quoted: impl Fn(&str) -> String,
+    ) -> String {
         let Self { alert, is_team, .. } = self;
         let who = match (key, is_team) {
             (Some(key), true) => format!("The key {key} of the team {account}"),
@@ -102,6 +116,40 @@ impl AlertView {
                     "{who} expires within {time}, on {end} UTC. Calls with it fail from then on."
                 )
             }
+            AlertKind::Gateway(event) => self.event_sentence(event, quoted),
+            AlertKind::Statement => {
+                let month = StatementMonth::of(alert.begun).map(StatementMonth::title);
+                let of = if *is_team { "the team " } else { "" };
+                format!("The statement of {} for {of}{account}.", month.unwrap_or_default())
+            }
+        }
+    }
+
+    fn event_sentence(&self, kind: EventKind, quoted: impl Fn(&str) -> String) -> String {
+        const TIME: &str = "%Y-%m-%d %H:%M";
+        let none = GatewayEvent::default();
+        let Alert { begun, level, event, .. } = &self.alert;
+        let GatewayEvent { subject, detail, ended } = event.as_ref().unwrap_or(&none);
+        let (begun, subject, detail) = (utc_text(*begun, TIME), quoted(subject), quoted(detail));
+        let ended = ended.map(|ended| utc_text(ended, TIME));
+        let (time, is, can) = match &ended {
+            None => (format!("since {begun} UTC"), "is", "cannot"),
+            Some(ended) => (format!("from {begun} to {ended} UTC"), "was", "could not"),
+        };
+        match (kind, &ended) {
+            (EventKind::Lane, _) => format!("The lane {subject} {is} down {time}: {detail}."),
+            (EventKind::Credential, _) => {
+                format!("The credential {subject} {can} be used {time}: {detail}.")
+            }
+            (EventKind::Health, _) => {
+                format!("The check {subject} {is} not good {time}: {detail}.")
+            }
+            (EventKind::ErrorRate, None) => {
+                format!("{level} % of the calls in the hour before {begun} UTC failed: {detail}.")
+            }
+            (EventKind::ErrorRate, Some(ended)) => format!(
+                "Since {ended} UTC few calls fail. {level} % of those in the hour before {begun} UTC failed: {detail}."
+            ),
         }
     }
 
@@ -110,12 +158,35 @@ impl AlertView {
         let Alert { kind, begun, at, spent, .. } = self.alert;
         match kind {
             AlertKind::Forecast(period) => period.forecast(begun, at, spent),
-            AlertKind::Spending(_) | AlertKind::KeyExpiry => None,
+            AlertKind::Spending(_)
+            | AlertKind::KeyExpiry
+            | AlertKind::Gateway(_)
+            | AlertKind::Statement => None,
         }
     }
 
-    /// The subject of a mail about these alerts.
+    /// The month of a statement.
+    pub fn month(&self) -> Option<StatementMonth> {
+        match self.alert.kind {
+            AlertKind::Statement => StatementMonth::of(self.alert.begun),
+            AlertKind::Spending(_)
+            | AlertKind::Forecast(_)
+            | AlertKind::KeyExpiry
+            | AlertKind::Gateway(_) => None,
+        }
+    }
+
+    /// The subject of a mail about these alerts, which are of one account or of the gateway.
     pub fn subject(alerts: &[Self]) -> &'static str {
+        let mut events = alerts.iter().filter_map(|one| one.alert.event.as_ref());
+        if let Some(first) = events.next() {
+            let is_over = first.ended.is_some() && events.all(|event| event.ended.is_some());
+            return if is_over {
+                "A trouble of the gateway is over"
+            } else {
+                "The gateway needs somebody"
+            };
+        }
         let mut expiries = alerts.iter().map(|one| one.alert.kind == AlertKind::KeyExpiry);
         match (expiries.clone().any(|is_expiry| is_expiry), expiries.all(|is_expiry| is_expiry)) {
             (false, _) => "Spending is near a limit",
@@ -129,7 +200,7 @@ impl AlertView {
         match self.alert.kind {
             AlertKind::Spending(limit) => Some(limit),
             AlertKind::Forecast(period) => Some(LimitKind::Budget(period)),
-            AlertKind::KeyExpiry => None,
+            AlertKind::KeyExpiry | AlertKind::Gateway(_) | AlertKind::Statement => None,
         }
     }
 
@@ -138,7 +209,9 @@ impl AlertView {
         match self.alert.kind {
             AlertKind::Spending(_) => "spending",
             AlertKind::Forecast(_) => "forecast",
-            AlertKind::KeyExpiry => "key_expiry",
+            AlertKind::KeyExpiry | AlertKind::Gateway(_) | AlertKind::Statement => {
+                self.alert.kind.word()
+            }
         }
     }
 
@@ -155,15 +228,21 @@ impl AlertView {
             json!({ "kind": kind, "per": period.map(BudgetPeriod::word), "amount_usd": amount })
         };
         let level = match alert.kind {
-            AlertKind::Spending(_) => Some(alert.level),
-            AlertKind::Forecast(_) | AlertKind::KeyExpiry => None,
+            AlertKind::Spending(_) | AlertKind::Gateway(EventKind::ErrorRate) => Some(alert.level),
+            AlertKind::Forecast(_)
+            | AlertKind::KeyExpiry
+            | AlertKind::Gateway(_)
+            | AlertKind::Statement => None,
         };
-        let expires = limit.is_none().then_some(alert.begun);
+        let expires = (alert.kind == AlertKind::KeyExpiry).then_some(alert.begun);
+        let event = alert.event.as_ref();
+        let owner = |text: &String| event.is_none().then(|| text.clone());
+        let subject = event.map(|event| &event.subject).filter(|subject| !subject.is_empty());
         json!({
             "id": alert.id,
             "kind": self.kind_word(),
-            "account_id": alert.account_id,
-            "account": account,
+            "account_id": owner(&alert.account_id),
+            "account": owner(account),
             "team": is_team,
             "key_id": alert.key_id,
             "key_name": key,
@@ -173,6 +252,10 @@ impl AlertView {
             "forecast_usd": self.forecast().map(|forecast| forecast.to_string()),
             "resets_at": period.and_then(|period| rfc3339(period.end(alert.begun))),
             "expires_at": expires.and_then(rfc3339),
+            "subject": subject,
+            "began_at": event.and_then(|_| rfc3339(alert.begun)),
+            "ended_at": event.and_then(|event| event.ended).and_then(rfc3339),
+            "month": self.month().map(StatementMonth::word),
             "at": rfc3339(alert.at),
             "text": self.sentence(),
             "mail": delivery_json(alert.mail),
@@ -205,7 +288,7 @@ fn utc_text(at: Micros, form: &str) -> String {
 }
 
 /// Writes an amount with whole cents, and one below a dollar with all its digits.
-fn dollars(amount: Money) -> String {
+pub fn dollars(amount: Money) -> String {
     const CENT: i64 = 10_000_000;
     let nanos = amount.as_nanos();
     if nanos % CENT != 0 && nanos.abs() < 100 * CENT {
@@ -230,6 +313,7 @@ mod tests {
             level: 80,
             spent: spent.parse().unwrap(),
             at: Micros::ZERO,
+            event: None,
             mail: AlertDelivery::default(),
             webhook: AlertDelivery::default(),
         };
@@ -311,6 +395,49 @@ mod tests {
         for none in ["limit", "level_percent", "spent_usd", "forecast_usd", "resets_at"] {
             assert_eq!(told[none], Value::Null, "{none}");
         }
+    }
+
+    #[test]
+    fn an_event_of_the_gateway_says_what_is_wrong_since_when() {
+        let event = |kind, ended: Option<Micros>| {
+            let mut one = view(AlertKind::Gateway(kind), "0", "0", None);
+            let (subject, detail) = ("a/m".to_owned(), "its calls fail <!all>".to_owned());
+            one.alert.event = Some(GatewayEvent { subject, detail, ended });
+            one.alert.account_id = GATEWAY_OWNER.to_owned();
+            one.alert.begun = Micros::from_hours(2);
+            one
+        };
+        let lane = event(EventKind::Lane, None);
+        let text = "The lane a/m is down since 1970-01-01 02:00 UTC: its calls fail <!all>.";
+        assert_eq!(lane.sentence(), text);
+        assert_eq!(
+            lane.chat_sentence(),
+            "The lane `a/m` is down since 1970-01-01 02:00 UTC: `its calls fail <!all>`."
+        );
+        let told = lane.to_json();
+        assert_eq!((&told["kind"], &told["subject"]), (&json!("lane"), &json!("a/m")));
+        assert_eq!(told["began_at"], "1970-01-01T02:00:00Z");
+        for none in ["account_id", "account", "ended_at", "expires_at", "limit", "month"] {
+            assert_eq!(told[none], Value::Null, "{none}");
+        }
+        let over = event(EventKind::Lane, Some(Micros::from_hours(3)));
+        assert_eq!(
+            over.sentence(),
+            "The lane a/m was down from 1970-01-01 02:00 to 1970-01-01 03:00 UTC: its calls fail <!all>."
+        );
+        assert_eq!(over.to_json()["ended_at"], "1970-01-01T03:00:00Z");
+        assert_eq!(AlertView::subject(&[over.clone()]), "A trouble of the gateway is over");
+        assert_eq!(AlertView::subject(&[over, lane]), "The gateway needs somebody");
+        let rate = event(EventKind::ErrorRate, None);
+        assert_eq!(rate.to_json()["level_percent"], 80);
+    }
+
+    #[test]
+    fn a_statement_names_its_month() {
+        let month = view(AlertKind::Statement, "0", "0", None);
+        assert_eq!(month.sentence(), "The statement of January 1970 for the team anna.");
+        let told = month.to_json();
+        assert_eq!((&told["month"], &told["expires_at"]), (&json!("1970-01"), &Value::Null));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use canon::Micros;
 use serde_json::{Value, json};
 use store::{
-    AlertFilter, AlertSettings, KeyOwner, QuietHours, SealedWebhook, StoreError, VaultError,
-    WebhookForm, WrongQuietHours, webhook_label,
+    AlertFilter, AlertReceivers, AlertSettings, KeyOwner, QuietHours, SealedWebhook, StoreError,
+    VaultError, WebhookForm, WrongQuietHours, webhook_label,
 };
 
 use crate::Admin;
@@ -30,6 +30,8 @@ pub struct AlertSettingsView {
     pub forecasts: bool,
     /// True if it is told that a key expires soon.
     pub expiries: bool,
+    /// True if the statement of each month is sent by mail.
+    pub statements: bool,
     /// True if alerts are told by mail.
     pub mails: bool,
     /// Hours in which mails wait.
@@ -56,6 +58,11 @@ impl std::fmt::Debug for AlertWebhook {
 }
 
 impl AlertWebhook {
+    /// The kind of its messages and the shown part of its address.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "form": self.form.word(), "origin": self.origin() })
+    }
+
     /// The address without what may be secret.
     pub fn origin(&self) -> String {
         let parsed = self.address.as_deref().and_then(|address| address.parse::<http::Uri>().ok());
@@ -77,6 +84,7 @@ pub struct AlertChange {
     pub levels: Option<Vec<u8>>,
     pub forecasts: Option<bool>,
     pub expiries: Option<bool>,
+    pub statements: Option<bool>,
     pub mails: Option<bool>,
     pub quiet: Option<Option<QuietDraft>>,
     pub webhook: Option<Option<WebhookDraft>>,
@@ -105,30 +113,35 @@ pub struct WebhookDraft {
 impl AlertSettingsView {
     /// The whole description.
     pub fn to_json(&self) -> Value {
-        let webhook = self.webhook.as_ref();
-        let quiet = self.quiet.as_ref().map(|quiet| {
-            let [from, to, zone] = quiet.parts();
-            json!({ "from": from, "to": to, "time_zone": zone })
-        });
         json!({
             "levels_percent": self.levels,
             "forecast": self.forecasts,
             "key_expiry": self.expiries,
+            "statement": self.statements,
             "mail": self.mails,
-            "quiet_hours": quiet,
-            "webhook": webhook.map(|one| json!({ "form": one.form.word(), "origin": one.origin() })),
+            "quiet_hours": self.quiet.as_ref().map(quiet_json),
+            "webhook": self.webhook.as_ref().map(AlertWebhook::to_json),
         })
     }
 
     /// The part that only administration changes, from which the version is computed.
     pub fn stable_json(&self) -> Value {
-        let mut stable = self.to_json();
-        let address = self.webhook.as_ref().and_then(|webhook| webhook.address.as_deref());
-        if let (Value::Object(fields), Some(address)) = (&mut stable, address) {
-            fields.insert("digest".to_owned(), random::hex(&random::digest(address)).into());
-        }
-        stable
+        with_digest(self.to_json(), self.webhook.as_ref())
     }
+}
+
+pub(crate) fn quiet_json(quiet: &QuietHours) -> Value {
+    let [from, to, zone] = quiet.parts();
+    json!({ "from": from, "to": to, "time_zone": zone })
+}
+
+/// Adds a digest of the address of a webhook to the description of settings.
+pub(crate) fn with_digest(mut stable: Value, webhook: Option<&AlertWebhook>) -> Value {
+    let address = webhook.and_then(|webhook| webhook.address.as_deref());
+    if let (Value::Object(fields), Some(address)) = (&mut stable, address) {
+        fields.insert("digest".to_owned(), random::hex(&random::digest(address)).into());
+    }
+    stable
 }
 
 impl Admin {
@@ -153,7 +166,7 @@ impl Admin {
         if !self.account_right(actor, account_id).await? {
             return Err(AdminError::forbidden("only a manager may change who hears of alerts"));
         }
-        let AlertChange { levels, forecasts, expiries, mails, quiet, webhook } = change;
+        let AlertChange { levels, forecasts, expiries, statements, mails, quiet, webhook } = change;
         let levels = levels.map(checked_levels).transpose()?;
         let quiet = quiet.map(|quiet| quiet.map(checked_quiet).transpose()).transpose()?;
         // The store is read before the change writes.
@@ -164,6 +177,7 @@ impl Admin {
         settings.levels = levels.unwrap_or(settings.levels);
         settings.forecasts = forecasts.unwrap_or(settings.forecasts);
         settings.expiries = expiries.unwrap_or(settings.expiries);
+        settings.statements = statements.unwrap_or(settings.statements);
         settings.mails = mails.unwrap_or(settings.mails);
         settings.quiet = quiet.unwrap_or(settings.quiet);
         let is_new_address = matches!(&webhook, Some(Some(WebhookDraft { address: Some(_), .. })));
@@ -183,13 +197,23 @@ impl Admin {
         account_id: &str,
         may_change: bool,
     ) -> Result<AlertSettingsView, AdminError> {
-        let AlertSettings { levels, forecasts, expiries, mails, quiet, webhook } =
+        let AlertSettings { levels, forecasts, expiries, statements, mails, quiet, webhook } =
             self.store.alert_settings(account_id).await?;
-        let webhook = webhook.map(|webhook| AlertWebhook {
-            form: webhook.form,
-            address: self.webhook_address(account_id, &webhook),
-        });
-        Ok(AlertSettingsView { levels, forecasts, expiries, mails, quiet, webhook, may_change })
+        let webhook = webhook.map(|webhook| self.webhook_view(account_id, &webhook));
+        Ok(AlertSettingsView {
+            levels,
+            forecasts,
+            expiries,
+            statements,
+            mails,
+            quiet,
+            webhook,
+            may_change,
+        })
+    }
+
+    pub(crate) fn webhook_view(&self, owner_id: &str, webhook: &SealedWebhook) -> AlertWebhook {
+        AlertWebhook { form: webhook.form, address: self.webhook_address(owner_id, webhook) }
     }
 
     /// Returns the address of a webhook, if it can be decrypted.
@@ -198,7 +222,7 @@ impl Admin {
         opened.ok().and_then(|bytes| String::from_utf8(bytes).ok())
     }
 
-    async fn sealed_webhook(
+    pub(crate) async fn sealed_webhook(
         &self,
         account_id: &str,
         present: Option<SealedWebhook>,
@@ -300,7 +324,7 @@ fn checked_levels(mut levels: Vec<u8>) -> Result<Vec<u8>, AdminError> {
     Ok(levels)
 }
 
-fn checked_quiet(draft: QuietDraft) -> Result<QuietHours, AdminError> {
+pub(crate) fn checked_quiet(draft: QuietDraft) -> Result<QuietHours, AdminError> {
     let QuietDraft { from, to, zone } = draft;
     QuietHours::new(&from, &to, &zone).map_err(|wrong| {
         let (field, why) = match wrong {
@@ -316,21 +340,28 @@ fn checked_quiet(draft: QuietDraft) -> Result<QuietHours, AdminError> {
 
 /// Describes settings for the audit log, without the address of the webhook.
 fn settings_text(settings: &AlertSettings, is_new_address: bool) -> String {
-    let AlertSettings { levels, forecasts, expiries, mails, quiet, webhook } = settings;
+    let AlertSettings { levels, forecasts, expiries, statements, .. } = settings;
     let levels: Vec<String> = levels.iter().map(|level| format!("{level} %")).collect();
     let levels = if levels.is_empty() { "none".to_owned() } else { levels.join(", ") };
     let word = |is_on: &bool| if *is_on { "on" } else { "off" };
-    let [forecasts, expiries, mails] = [forecasts, expiries, mails].map(word);
+    let [forecasts, expiries, statements] = [forecasts, expiries, statements].map(word);
+    let receivers = receivers_text(&settings.clone().into(), is_new_address);
+    format!(
+        "levels {levels}; forecast {forecasts}; key expiry {expiries}; statement {statements}; {receivers}"
+    )
+}
+
+/// Describes who hears of alerts.
+pub(crate) fn receivers_text(receivers: &AlertReceivers, is_new_address: bool) -> String {
+    let AlertReceivers { mails, quiet, webhook } = receivers;
+    let mails = if *mails { "on" } else { "off" };
     let quiet = quiet.as_ref().map_or_else(|| "none".to_owned(), |quiet| quiet.parts().join(" "));
     let webhook = match webhook {
         Some(webhook) if is_new_address => format!("{} at a new address", webhook.form.word()),
         Some(webhook) => webhook.form.word().to_owned(),
         None => "none".to_owned(),
     };
-    format!(
-        "levels {levels}; forecast {forecasts}; key expiry {expiries}; mail {mails}; quiet hours {quiet}; \
-         webhook {webhook}"
-    )
+    format!("mail {mails}; quiet hours {quiet}; webhook {webhook}")
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ mod directory;
 mod erasure;
 mod error;
 mod factors;
+mod gateway_alerts;
+mod gateway_conditions;
 mod health_check;
 mod identity_groups;
 mod imports;
@@ -69,7 +71,7 @@ pub use agent_sign_in::{
     CodeRequest, DEVICE_CODE_LIFE, DeviceCodes, DevicePoll, PendingDevice, SignInApproval,
 };
 pub use alert_page::{AlertCursor, AlertPage, AlertQuery};
-pub use alert_view::AlertView;
+pub use alert_view::{AlertView, dollars};
 pub use alerts::{AlertChange, AlertSettingsView, AlertWebhook, QuietDraft, WebhookDraft};
 pub use amount::parse_amount;
 pub use audit_log::{AuditCursor, AuditEntry, AuditPage, AuditQuery};
@@ -82,6 +84,7 @@ pub use error::AdminError;
 pub use factors::{
     MAX_PASSKEYS, VerifiedPasskey, is_second_factor, open_totp_secret, passkey_name_error,
 };
+pub use gateway_alerts::{GatewayAlertsChange, GatewayAlertsView};
 pub use health_check::{CheckName, CheckState, HealthCheck, HealthReport};
 pub use imports::{ImportEffect, ImportedAccount, ImportedKey, ImportedTeam, OpeningSpend};
 pub use invites::InviteDraft;

@@ -7,12 +7,15 @@ use relay::MAX_STORE_SILENCE;
 use transport::ShutdownPhase;
 
 use crate::Admin;
+use crate::gateway_conditions::ConditionWatch;
 use crate::health_check::{CheckName, CheckState, HealthCheck, HealthReport};
 use crate::part_checks::{configuration_check, journal_damage, valkey_check, vault_check};
 use crate::watched_checks::OnDiskChecks;
 
 /// Time for which the count of served keys is kept. A gateway may have many keys.
 const SERVICE_TTL: Micros = Micros::from_secs(1);
+/// Time after which a settled call should be in the store.
+const MAX_POST_DELAY: Micros = Micros::from_secs(120);
 
 /// Results that are kept between probes.
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub struct HealthMonitor {
     pub(crate) watched: Mutex<Vec<HealthCheck>>,
     /// Checks that read a disk. They are kept until they end, so that a disk that hangs holds one thread.
     pub(crate) on_disk: OnDiskChecks,
+    /// Conditions that administrators are told if they last.
+    pub(crate) conditions: ConditionWatch,
     /// Keys that are served without the store, and the steady time of the count.
     service: Mutex<Option<(Micros, OfflineService)>>,
 }
@@ -37,8 +42,18 @@ impl Admin {
     /// Returns the results of all checks. Those that need a disk or another service are from their last
     /// round, which is some seconds old.
     pub fn health_report(&self) -> HealthReport {
-        let mut checks = self.serving_checks();
+        let mut checks = self.memory_checks();
         let config = self.engine.config();
+        checks.push(vault_check(&self.vault));
+        checks.push(configuration_check(&config.warnings, &self.issues()));
+        checks.extend(self.health.watched.lock().iter().cloned());
+        checks.sort_by_key(|check| check.name);
+        HealthReport { checks }
+    }
+
+    /// Checks of the parts that a node needs, from memory.
+    pub(crate) fn memory_checks(&self) -> Vec<HealthCheck> {
+        let mut checks = self.serving_checks();
         checks.push(match self.limiter.shared() {
             None => HealthCheck::good(CheckName::Valkey, "Valkey is not configured"),
             Some(shared) => valkey_check(match shared.is_unreachable() {
@@ -46,11 +61,7 @@ impl Admin {
                 false => Ok(()),
             }),
         });
-        checks.push(vault_check(&self.vault));
-        checks.push(configuration_check(&config.warnings, &self.issues()));
-        checks.extend(self.health.watched.lock().iter().cloned());
-        checks.sort_by_key(|check| check.name);
-        HealthReport { checks }
+        checks
     }
 
     /// Checks that decide if the node is ready.
@@ -104,9 +115,19 @@ impl Admin {
         let failure = failure.filter(|(lasts, _)| *lasts > MAX_STORE_SILENCE);
         if !is_silent && failure.is_none() {
             *self.health.service.lock() = None;
-            let store = match funds.post_error() {
-                None => HealthCheck::good(CheckName::Store, format!("{kind} answers")),
-                Some(why) => HealthCheck::warning(
+            let waits =
+                funds.open_calls.oldest_unposted().map(|ended| self.engine.clock.now() - ended);
+            let store = match (funds.post_error(), waits.filter(|waits| *waits > MAX_POST_DELAY)) {
+                (None, None) => HealthCheck::good(CheckName::Store, format!("{kind} answers")),
+                (None, Some(waits)) => HealthCheck::warning(
+                    CheckName::Store,
+                    format!(
+                        "{unposted} settled calls wait for {kind}, one for {} s",
+                        waits.as_secs()
+                    ),
+                    "look at the load and the locks of the database; the gateway goes on by itself",
+                ),
+                (Some(why), _) => HealthCheck::warning(
                     CheckName::Store,
                     format!("{unposted} settled calls cannot be stored in {kind}: {why}"),
                     hint,

@@ -114,6 +114,15 @@ impl Admin {
         month: StatementMonth,
     ) -> Result<MonthStatement, AdminError> {
         self.account_right(actor, account_id).await?;
+        self.account_statement(account_id, month).await
+    }
+
+    /// Returns the statement of an account or team for a mail to those who asked for it.
+    pub async fn account_statement(
+        &self,
+        account_id: &str,
+        month: StatementMonth,
+    ) -> Result<MonthStatement, AdminError> {
         let owner = self.store.owner(account_id).await?;
         let owner = statement_owner(owner.ok_or(AdminError::NotFound("account"))?);
         let keys = self.store.keys_of(account_id).await?;

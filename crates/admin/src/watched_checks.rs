@@ -3,7 +3,7 @@
 
 use aws_lc_rs::hmac;
 use config::Config;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::NodeFacts;
@@ -11,12 +11,12 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::Admin;
+use crate::gateway_conditions::{CONDITIONS_FACT, NodeCondition};
 use crate::health_check::{CheckName, HealthCheck};
 use crate::part_checks::{
     clock_check, descriptor_check, disk_check, files_check, listener_check, open_files, root_check,
     worse_of,
 };
-use crate::provider_view::{CredentialTrouble, credential_troubles};
 
 /// Time that the database may take for a question of a check.
 const STORE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -67,12 +67,11 @@ impl Admin {
         let config = self.engine.config();
         let files = Arc::clone(&config);
         let on_disk = move || [disk_check(&files), root_check(&files)];
-        let (on_disk, descriptors, files, clock, drift) = tokio::join!(
+        let (on_disk, descriptors, files, clock) = tokio::join!(
             self.health.on_disk.run(STORE_TIMEOUT, on_disk),
             descriptors(&config),
             files_check(&config),
-            self.clock_check(),
-            self.drift_check()
+            self.clock_check()
         );
         let listener = listener_check(&config, self.engine.clock.now());
         let mut checks: Vec<HealthCheck> = match on_disk {
@@ -87,7 +86,10 @@ impl Admin {
             }
         };
         checks.extend(descriptors);
-        checks.extend([files, clock, drift, self.credential_check()]);
+        checks.extend([files, clock, self.credential_check()]);
+        let present = self.present_conditions(&[self.memory_checks(), checks.clone()].concat());
+        let lasting = self.health.conditions.note(present, self.engine.clock.now());
+        checks.push(self.drift_check(&lasting).await);
         *self.health.watched.lock() = checks;
     }
 
@@ -106,34 +108,20 @@ impl Admin {
 
     /// Reports providers that refuse a credential, and credentials that cannot be fetched or renewed.
     fn credential_check(&self) -> HealthCheck {
-        let lanes = self.engine.config().lane_health(self.engine.monotonic_now());
-        let refused: BTreeSet<String> = lanes
-            .iter()
-            .filter(|lane| {
-                let health = &lane.health;
-                health.state.as_str() != "good" && health.last_failure == Some("credential_refused")
-            })
-            .map(|lane| {
-                let provider = lane.lane.split('/').next().unwrap_or_default();
-                format!("`{provider}` refuses its credential {}", lane.credential + 1)
-            })
-            .collect();
-        let config = self.engine.config();
-        let missing = config.providers.iter().flat_map(|provider| {
-            let all = credential_troubles(provider).into_iter();
-            all.map(|CredentialTrouble { credential, why }| {
-                format!("`{}` has no credential {}: {why}", provider.name, credential + 1)
-            })
-        });
-        refused_credentials(refused.into_iter().chain(missing).collect())
+        refused_credentials(self.bad_credentials().into_iter().map(|bad| bad.why).collect())
     }
 
-    /// Tells the other nodes the digests of this node's configuration and compares theirs.
-    async fn drift_check(&self) -> HealthCheck {
+    /// Tells the other nodes the digests of this node's configuration and its conditions, and compares their
+    /// digests.
+    async fn drift_check(&self, conditions: &[NodeCondition]) -> HealthCheck {
         let own = self.section_digests();
         let id = self.engine.funds.lease_client.node_name();
+        let mut facts = own.clone();
+        facts.extend(
+            serde_json::to_string(conditions).map(|text| (CONDITIONS_FACT.to_owned(), text)),
+        );
         let comparing = async {
-            self.store.put_node_facts(&id, &own).await?;
+            self.store.put_node_facts(&id, &facts).await?;
             self.store.node_facts().await
         };
         match tokio::time::timeout(STORE_TIMEOUT, comparing).await {

@@ -242,6 +242,8 @@ pub(crate) fn route_list() -> Vec<ApiRoute> {
         admin!(Users, PATCH "/api/admin/users/{id}/alerts" => admin::change_alert_settings),
         admin!(Teams, GET "/api/admin/teams/{id}/alerts" => admin::get_alert_settings),
         admin!(Teams, PATCH "/api/admin/teams/{id}/alerts" => admin::change_alert_settings),
+        admin!(Settings, GET "/api/admin/settings/alerts" => admin::get_gateway_alerts),
+        admin!(Settings, PATCH "/api/admin/settings/alerts" => admin::change_gateway_alerts),
         admin!(Usage, GET "/api/admin/alerts" => admin::list_alerts),
         admin!(Users, POST "/api/admin/users/{id}/sign-out" => admin::sign_user_out),
         admin!(Usage, GET "/api/admin/usage" => admin::usage),

@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, html};
 use crate::acting_for::PageViewer;
 use crate::state::ConsoleState;
 use crate::{assets, nav};
-use admin::names;
+use admin::{AlertView, is_gateway_admin, names};
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -34,9 +34,14 @@ const FAVICON_DATA_URL: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.o
 tokio::task_local! {
     /// Configured name of the gateway during one request.
     static GATEWAY_NAME: String;
+    /// Events of the gateway that last, during one request for a page of administration.
+    static LASTING_EVENTS: Vec<String>;
 }
 
-/// Middleware that makes the gateway's name available to the layout.
+/// Events that the banner names. The page of alerts has all.
+const MAX_BANNER_EVENTS: usize = 5;
+
+/// Middleware that makes the gateway's name, and on pages of administration its events, available to the layout.
 pub(crate) async fn with_gateway_name(
     State(state): State<Arc<ConsoleState>>,
     request: Request,
@@ -46,7 +51,38 @@ pub(crate) async fn with_gateway_name(
         return next.run(request).await;
     }
     let name = names::gateway_name(&state.store).await;
-    GATEWAY_NAME.scope(name, next.run(request)).await
+    let events = match nav::is_administration(request.uri().path()) {
+        true => lasting_events(&state).await,
+        false => Vec::new(),
+    };
+    let page = LASTING_EVENTS.scope(events, next.run(request));
+    GATEWAY_NAME.scope(name, page).await
+}
+
+/// Returns the sentences of the events that last. A page says itself that the database does not answer.
+async fn lasting_events(state: &ConsoleState) -> Vec<String> {
+    let Ok(open) = state.store.open_alerts().await else { return Vec::new() };
+    let views = AlertView::load(&state.store, open).await.unwrap_or_default();
+    views.iter().map(AlertView::sentence).collect()
+}
+
+/// Renders the events of the gateway that last, on pages of administration.
+fn event_banner(viewer: PageViewer<'_>, nav_path: &str) -> Markup {
+    let events = LASTING_EVENTS.try_with(Clone::clone).unwrap_or_default();
+    let is_shown = nav::is_administration(nav_path) && is_gateway_admin(viewer.account);
+    html! {
+        @if is_shown && !events.is_empty() {
+            div.notice.events role="status" {
+                ul { @for event in events.iter().take(MAX_BANNER_EVENTS) { li { bdi { (event) } } } }
+                p {
+                    @if events.len() > MAX_BANNER_EVENTS {
+                        (events.len() - MAX_BANNER_EVENTS) " more. "
+                    }
+                    a href="/console/alerts" { "Show alerts" }
+                }
+            }
+        }
+    }
 }
 
 /// Name of the gateway; `Portunus` outside a request.
@@ -129,7 +165,10 @@ pub(crate) fn page(status: StatusCode, layout: &Layout<'_>, body: &Markup) -> Re
                     }
                 }
                 @if let Some(viewer) = viewer { (nav::render_nav(*viewer, nav_path)) (viewer.team_switch(nav_path)) }
-                main #main { (body) }
+                main #main {
+                    @if let Some(viewer) = viewer { (event_banner(*viewer, nav_path)) }
+                    (body)
+                }
                 footer {
                     p { "Portunus · one key, every model, exact money" }
                 }

@@ -51,7 +51,7 @@ pub use agent_settings::{AgentSettings, agent_settings};
 pub use audit_csv::{audit_csv_header, audit_csv_line};
 pub use csv::csv_line;
 pub use host::{ConsoleHost, HostError, HostFuture, IdentityProvider, MailMessage};
-pub use mails::alert_mail;
+pub use mails::AlertMail;
 pub use routes::{Guard, PageRoute, router, routes};
 
 use axum::response::{IntoResponse, Response};

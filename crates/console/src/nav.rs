@@ -37,6 +37,13 @@ const NAV_ENTRIES: [NavEntry; 17] = [
     NavEntry { path: "/console/account", title: "Your account", visible_to: EVERYONE },
 ];
 
+/// Returns true for a page of administration and those below it.
+pub(crate) fn is_administration(path: &str) -> bool {
+    NAV_ENTRIES.iter().filter(|entry| entry.visible_to == ADMINISTRATORS).any(|entry| {
+        path.strip_prefix(entry.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
+}
+
 /// Renders the navigation with the current page marked.
 pub(crate) fn render_nav(viewer: PageViewer<'_>, here: &str) -> Markup {
     let role = viewer.account.role;

@@ -13,8 +13,8 @@ use tower_http::csrf::{CsrfLayer, ProtectionError};
 
 use crate::page_error::PageError;
 use crate::pages::admin::{
-    audit, managed_settings, model as price, models as priced, person, provider, provider_form,
-    providers, settings, system,
+    audit, gateway_alerts, managed_settings, model as price, models as priced, person, provider,
+    provider_form, providers, settings, system,
 };
 use crate::pages::{
     account, activity, agents, alerts, authorize, confirm, device, front, identity, key_list, keys,
@@ -68,7 +68,7 @@ macro_rules! route {
     };
 }
 
-static ROUTES: [PageRoute; 132] = [
+static ROUTES: [PageRoute; 134] = [
     route!(Public  GET  "/" => front::show),
     route!(Public  GET  "/models" => models::show),
     route!(Public  GET  "/models/{*id}" => model::show),
@@ -189,6 +189,8 @@ static ROUTES: [PageRoute; 132] = [
     route!(Proof   POST "/console/models/remove" => price::remove),
     route!(Session GET  "/console/settings" => settings::show),
     route!(Proof   POST "/console/settings" => settings::change),
+    route!(Session GET  "/console/settings/alerts" => gateway_alerts::show),
+    route!(Proof   POST "/console/settings/alerts" => gateway_alerts::change),
     route!(Session BACK "/console/settings/rekey" => settings::redirect_back),
     route!(Proof   POST "/console/settings/rekey" => settings::rekey),
     route!(Session GET  "/console/audit" => audit::show),

@@ -340,8 +340,7 @@ impl OpenCalls {
         }
     }
 
-    /// Returns up to that many settled calls, oldest first. There is one batch at a time: the next
-    /// one is empty until this one was posted or put back.
+    /// Returns up to that many settled calls, oldest first; none until the last batch was posted or put back.
     pub fn take_batch(&self, most: usize) -> PostingBatch {
         let mut state = self.state.lock();
         if state.posting > 0 {
@@ -381,13 +380,17 @@ impl OpenCalls {
         self.state.lock().settled.len()
     }
 
+    /// Returns the end of the settled call that waits the longest to be posted.
+    pub fn oldest_unposted(&self) -> Option<Micros> {
+        self.state.lock().settled.front().map(|unposted| unposted.settled.entry.ended)
+    }
+
     /// Returns a settled call that is not posted.
     pub fn find_unposted(&self, request_id: &str) -> Option<LedgerEntry> {
         let state = self.state.lock();
         // Callers nearly always ask for one of the newest.
-        let mut newest_first = state.settled.iter().rev();
-        let found = newest_first.find(|unposted| unposted.settled.entry.request_id == request_id);
-        found.map(|unposted| (*unposted.settled.entry).clone())
+        let mut newest_first = state.settled.iter().rev().map(|unposted| &unposted.settled.entry);
+        newest_first.find(|entry| entry.request_id == request_id).map(|entry| (**entry).clone())
     }
 
     /// Returns the number of running calls.

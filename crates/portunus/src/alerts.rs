@@ -1,19 +1,20 @@
 //! Alerts: found, and told by mail and webhooks, by one node at a time.
 //!
-//! Delivery is at least once. Alerts of an account share one mail, and an account gets at most one in ten
-//! minutes and none in its quiet hours. A webhook that fails lets all messages of its account wait. A round has a limit of time and of
+//! Delivery is at least once. Alerts of an account share one mail, a statement is a mail of its own, and an account
+//! gets at most one in ten minutes and none in its quiet hours. So do the administrators, who hear of the gateway. A webhook that fails lets all messages of its account wait. A round has a limit of time and of
 //! messages of one account, so that a slow receiver delays no other account.
 
-use admin::AlertView;
+use admin::{AdminError, AlertView, StatementMonth};
 use canon::Micros;
 use config::MailError;
+use console::AlertMail;
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{
-    Alert, AlertDelivery, AlertSettings, AlertWay, ClusterTurn, DeliveryState, KeyOwner,
-    SealedWebhook, StoreError, TURN_TIME, TeamRole,
+    AccountRole, Alert, AlertDelivery, AlertReceivers, AlertWay, ClusterTurn, DeliveryState,
+    GATEWAY_OWNER, KeyOwner, SealedWebhook, StoreError, TURN_TIME, TeamRole,
 };
 
 use crate::app::App;
@@ -113,27 +114,47 @@ impl App {
         if pause_end > now {
             return self.store.postpone_alerts(account_id, AlertWay::Mail, pause_end).await;
         }
-        let settings = self.store.alert_settings(account_id).await?;
+        let AlertReceivers { mails, quiet, .. } = self.store.alert_receivers(account_id).await?;
         let readers = self.alert_readers(account_id).await?;
-        let mailer = self.config().mailer.clone().filter(|_| settings.mails);
+        // A statement is a mail of its own, which has a setting of its own. The others wait for the next one.
+        let statement = alerts.iter().find_map(|one| Some((one, one.month()?)));
+        let alerts = statement.map_or(alerts, |(one, _)| std::slice::from_ref(one));
+        let mailer = self.config().mailer.clone().filter(|_| mails || statement.is_some());
         let (Some(mailer), false) = (mailer, readers.is_empty()) else {
             // Nobody wants or can get the mail.
             return self.note_untold(AlertWay::Mail, alerts).await;
         };
-        if let Some(end) = settings.quiet.as_ref().and_then(|quiet| quiet.end(now)) {
+        if let Some(end) = quiet.as_ref().and_then(|quiet| quiet.end(now)) {
             let until = end.min(now + QUIET_PAUSE);
             return self.store.postpone_alerts(account_id, AlertWay::Mail, until).await;
         }
         let gateway = admin::names::gateway_name(&self.store).await;
-        let page = format!("{}/console/alerts", self.config().public_url);
-        let sentences: Vec<String> =
-            alerts.iter().take(MAX_LISTED).map(AlertView::sentence).collect();
-        let more = alerts.len().saturating_sub(MAX_LISTED);
-        let subject = AlertView::subject(alerts);
+        let console = format!("{}/console", self.config().public_url);
+        let draft = match statement {
+            Some((_, month)) => {
+                let Some(draft) = self.statement_mail(account_id, month, &console).await? else {
+                    return self.note_untold(AlertWay::Mail, alerts).await;
+                };
+                draft
+            }
+            None => AlertMail {
+                subject: AlertView::subject(alerts).to_owned(),
+                paragraphs: alerts.iter().take(MAX_LISTED).map(AlertView::sentence).collect(),
+                more: alerts.len().saturating_sub(MAX_LISTED),
+                page: format!("{console}/alerts"),
+                button: "Show alerts",
+                footnote: match account_id {
+                    GATEWAY_OWNER => {
+                        "The page of settings, Alerts about the gateway, is where these mails are turned off."
+                    }
+                    _ => "The page of alerts is also where these mails are turned off.",
+                },
+            },
+        };
         // One reader is enough: another attempt would repeat the mail to those who have it.
         let mut state = DeliveryState::Pending;
         for reader in &readers {
-            let mail = console::alert_mail(&gateway, reader, subject, &sentences, more, &page);
+            let mail = draft.for_receiver(reader, &gateway);
             match mailer.send(mail).await {
                 Ok(()) => state = DeliveryState::Delivered,
                 Err(e) => {
@@ -146,14 +167,35 @@ impl App {
             }
         }
         for AlertView { alert, .. } in alerts {
-            let delivery = attempt(AlertWay::Mail, state, alert.mail.tries, alert.at, now);
+            let delivery = attempt(AlertWay::Mail, state, alert.mail.tries, noticed(alert), now);
             self.store.note_alert_delivery(&alert.id, AlertWay::Mail, delivery).await?;
         }
         Ok(())
     }
 
-    /// Returns the addresses of those who hear of an account: its person, or the managers of a team.
+    /// Returns the mail with the statement of a month; `None` if the account is gone.
+    async fn statement_mail(
+        &self,
+        account_id: &str,
+        month: StatementMonth,
+        console: &str,
+    ) -> Result<Option<AlertMail>, StoreError> {
+        match self.admin.account_statement(account_id, month).await {
+            Ok(statement) => Ok(Some(AlertMail::of_statement(&statement, console))),
+            Err(AdminError::NotFound(_)) => Ok(None),
+            Err(error) => Err(StoreError::Other(error.to_string())),
+        }
+    }
+
+    /// Returns the addresses of those who hear of an account: its person, the managers of a team, or the
+    /// administrators of the gateway.
     async fn alert_readers(&self, account_id: &str) -> Result<Vec<String>, StoreError> {
+        if account_id == GATEWAY_OWNER {
+            let administrators = self.store.accounts().await?.into_iter().filter(|account| {
+                !account.disabled && matches!(account.role, AccountRole::Owner | AccountRole::Admin)
+            });
+            return Ok(administrators.filter_map(|account| account.email).collect());
+        }
         let people = match self.store.owner(account_id).await? {
             Some(KeyOwner::Person(account)) => vec![account],
             Some(KeyOwner::Team(team)) => {
@@ -186,7 +228,7 @@ impl App {
         alerts: &[AlertView],
         end: Instant,
     ) -> Result<(), StoreError> {
-        let AlertSettings { webhook, .. } = self.store.alert_settings(account_id).await?;
+        let AlertReceivers { webhook, .. } = self.store.alert_receivers(account_id).await?;
         let Some(webhook) = webhook else {
             // It was removed.
             return self.note_untold(AlertWay::Webhook, alerts).await;
@@ -212,8 +254,8 @@ impl App {
         webhook: &SealedWebhook,
         one: &AlertView,
     ) -> AlertDelivery {
-        let Alert { at, webhook: AlertDelivery { tries, .. }, .. } = one.alert;
-        let after = |state| attempt(AlertWay::Webhook, state, tries, at, self.clock.now());
+        let (tries, noticed) = (one.alert.webhook.tries, noticed(&one.alert));
+        let after = |state| attempt(AlertWay::Webhook, state, tries, noticed, self.clock.now());
         let Some(address) = self.admin.webhook_address(account_id, webhook) else {
             tracing::warn!("the address of a webhook for alerts cannot be decrypted");
             return after(DeliveryState::Pending);
@@ -234,6 +276,12 @@ impl App {
             }
         }
     }
+}
+
+/// Returns the time of the news: the end of an event of the gateway, or when the alert was noticed.
+fn noticed(alert: &Alert) -> Micros {
+    let ended = alert.event.as_ref().and_then(|event| event.ended);
+    ended.map_or(alert.at, |ended| ended.max(alert.at))
 }
 
 /// Returns the state of an alert from that time after another attempt. One that failed is repeated after a

@@ -5,6 +5,40 @@ use ledger::BudgetPeriod;
 use crate::limit_standings::LimitKind;
 
 const KEY_EXPIRY: &str = "key_expiry";
+const STATEMENT: &str = "statement";
+
+/// Kind of an event of the gateway, which lasts until it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventKind {
+    /// A health check that is not good.
+    Health,
+    /// A credential that its provider refuses, or that cannot be fetched.
+    Credential,
+    /// A lane whose calls fail.
+    Lane,
+    /// Failed calls above a percent of all.
+    ErrorRate,
+}
+
+impl EventKind {
+    /// Every kind.
+    pub const ALL: [Self; 4] = [Self::Health, Self::Credential, Self::Lane, Self::ErrorRate];
+
+    /// The word in the database and on the wire.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Lane => "lane",
+            Self::Credential => "credential",
+            Self::Health => "health",
+            Self::ErrorRate => "error_rate",
+        }
+    }
+
+    /// Returns the kind with that word.
+    pub fn by_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+}
 
 /// Subject of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +49,10 @@ pub enum AlertKind {
     Forecast(BudgetPeriod),
     /// A key that expires soon.
     KeyExpiry,
+    /// An event of the gateway, for its administrators.
+    Gateway(EventKind),
+    /// The statement of a month.
+    Statement,
 }
 
 impl AlertKind {
@@ -26,17 +64,18 @@ impl AlertKind {
             Self::Forecast(BudgetPeriod::Week) => "forecast_week",
             Self::Forecast(BudgetPeriod::Month) => "forecast_month",
             Self::KeyExpiry => KEY_EXPIRY,
+            Self::Gateway(event) => event.word(),
+            Self::Statement => STATEMENT,
         }
     }
 
     /// Returns the kind with that word.
     pub fn by_word(word: &str) -> Option<Self> {
-        if word == KEY_EXPIRY {
-            return Some(Self::KeyExpiry);
-        }
-        let mut forecasts = BudgetPeriod::ALL.into_iter().map(Self::Forecast);
-        let forecast = forecasts.find(|kind| kind.word() == word);
-        forecast.or_else(|| LimitKind::by_word(word).map(Self::Spending))
+        let events = EventKind::ALL.into_iter().map(Self::Gateway);
+        let forecasts = BudgetPeriod::ALL.into_iter().map(Self::Forecast);
+        let mut named = events.chain(forecasts).chain([Self::KeyExpiry, Self::Statement]);
+        let named = named.find(|kind| kind.word() == word);
+        named.or_else(|| LimitKind::by_word(word).map(Self::Spending))
     }
 }
 
@@ -49,8 +88,9 @@ mod tests {
         let budgets = BudgetPeriod::ALL.map(LimitKind::Budget);
         let limits = budgets.into_iter().chain([LimitKind::Cap]).map(AlertKind::Spending);
         let others = BudgetPeriod::ALL.into_iter().map(AlertKind::Forecast);
-        let all: Vec<AlertKind> = limits.chain(others).chain([AlertKind::KeyExpiry]).collect();
-        for kind in all {
+        let events = EventKind::ALL.into_iter().map(AlertKind::Gateway);
+        let single = [AlertKind::KeyExpiry, AlertKind::Statement];
+        for kind in limits.chain(others).chain(events).chain(single) {
             assert_eq!(AlertKind::by_word(kind.word()), Some(kind));
         }
         assert_eq!(AlertKind::by_word("forecast_cap"), None);

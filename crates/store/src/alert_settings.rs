@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use canon::Micros;
 
+use crate::alerts::GATEWAY_OWNER;
 use crate::audited_change::in_change;
 use crate::db::{clean, from_json, on_reader, unknown_word};
 use crate::quiet_hours::QuietHours;
@@ -59,6 +60,8 @@ pub struct AlertSettings {
     pub forecasts: bool,
     /// True if it is told that a key expires soon.
     pub expiries: bool,
+    /// True if the statement of each month is sent by mail.
+    pub statements: bool,
     /// True if alerts are told by mail.
     pub mails: bool,
     /// Hours in which mails wait.
@@ -73,10 +76,29 @@ impl Default for AlertSettings {
             levels: USUAL_LEVELS.to_vec(),
             forecasts: true,
             expiries: true,
+            statements: false,
             mails: true,
             quiet: None,
             webhook: None,
         }
+    }
+}
+
+/// Ways in which alerts are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlertReceivers {
+    /// True if alerts are told by mail.
+    pub mails: bool,
+    /// Hours in which mails wait.
+    pub quiet: Option<QuietHours>,
+    /// Webhook that alerts are sent to.
+    pub webhook: Option<SealedWebhook>,
+}
+
+impl From<AlertSettings> for AlertReceivers {
+    fn from(settings: AlertSettings) -> Self {
+        let AlertSettings { mails, quiet, webhook, .. } = settings;
+        Self { mails, quiet, webhook }
     }
 }
 
@@ -91,6 +113,7 @@ row! {
         levels: String,
         forecasts: i64,
         expiries: i64,
+        statements: i64,
         mails: i64,
         quiet: Option<String>,
         form: Option<String>,
@@ -103,19 +126,14 @@ impl TryFrom<SettingsRow> for AlertSettings {
     type Error = sqlx::Error;
 
     fn try_from(row: SettingsRow) -> Result<Self, sqlx::Error> {
-        let SettingsRow { account_id: _, levels, forecasts, expiries, mails, .. } = row;
+        let SettingsRow { account_id: _, levels, forecasts, expiries, statements, mails, .. } = row;
         let SettingsRow { quiet, form, sealed, sealed_by, .. } = row;
-        let form = form.as_deref().and_then(WebhookForm::by_word);
-        let webhook = match (form, sealed, sealed_by) {
-            (Some(form), Some(bytes), Some(by)) => {
-                Some(SealedWebhook { form, address: SealedSecret { by, bytes } })
-            }
-            _ => None,
-        };
+        let webhook = read_webhook(form.as_deref(), sealed, sealed_by);
         Ok(Self {
             levels: from_json(&levels)?,
             forecasts: forecasts != 0,
             expiries: expiries != 0,
+            statements: statements != 0,
             mails: mails != 0,
             quiet: quiet.as_deref().map(read_quiet).transpose()?.flatten(),
             webhook,
@@ -123,8 +141,24 @@ impl TryFrom<SettingsRow> for AlertSettings {
     }
 }
 
+/// Reads a webhook from its columns.
+pub(crate) fn read_webhook(
+    form: Option<&str>,
+    sealed: Option<Vec<u8>>,
+    sealed_by: Option<String>,
+) -> Option<SealedWebhook> {
+    let form = form.and_then(WebhookForm::by_word)?;
+    let (bytes, by) = (sealed?, sealed_by?);
+    Some(SealedWebhook { form, address: SealedSecret { by, bytes } })
+}
+
+/// Writes the parts of quiet hours.
+pub(crate) fn quiet_text(quiet: Option<&QuietHours>) -> Option<String> {
+    quiet.map(|quiet| serde_json::json!(quiet.parts()).to_string())
+}
+
 /// Reads the parts of quiet hours. A time zone that this node does not know lets no mail wait.
-fn read_quiet(text: &str) -> Result<Option<QuietHours>, sqlx::Error> {
+pub(crate) fn read_quiet(text: &str) -> Result<Option<QuietHours>, sqlx::Error> {
     let parts: Vec<String> = from_json(text)?;
     let [from, to, zone] = parts.as_slice() else { return Err(unknown_word(text)) };
     Ok(QuietHours::new(from, to, zone).ok())
@@ -133,8 +167,8 @@ fn read_quiet(text: &str) -> Result<Option<QuietHours>, sqlx::Error> {
 macro_rules! select {
     ($condition:literal) => {
         concat!(
-            "SELECT account_id, levels, forecasts, expiries, mails, quiet, form, sealed, sealed_by \
-             FROM alert_settings",
+            "SELECT account_id, levels, forecasts, expiries, statements, mails, quiet, form, sealed, \
+             sealed_by FROM alert_settings",
             $condition
         )
     };
@@ -143,11 +177,11 @@ macro_rules! select {
 const GET: &str = select!(" WHERE account_id = $1");
 const ALL: &str = select!("");
 const PUT: &str = "INSERT INTO alert_settings \
-    (account_id, levels, mails, form, sealed, sealed_by, changed, forecasts, expiries, quiet) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+    (account_id, levels, mails, form, sealed, sealed_by, changed, forecasts, expiries, quiet, statements) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
     ON CONFLICT (account_id) DO UPDATE SET levels = excluded.levels, mails = excluded.mails, \
     forecasts = excluded.forecasts, expiries = excluded.expiries, quiet = excluded.quiet, \
-    form = excluded.form, sealed = excluded.sealed, sealed_by = excluded.sealed_by, \
+    statements = excluded.statements, form = excluded.form, sealed = excluded.sealed, sealed_by = excluded.sealed_by, \
     changed = excluded.changed";
 
 impl Store {
@@ -157,6 +191,14 @@ impl Store {
             sqlx::query_as(GET).bind(clean(account_id)).fetch_optional(pool).await?
         });
         Ok(row.map(AlertSettings::try_from).transpose()?.unwrap_or_default())
+    }
+
+    /// Returns the ways in which an account, or the administrators of the gateway, are told.
+    pub async fn alert_receivers(&self, owner_id: &str) -> Result<AlertReceivers, StoreError> {
+        if owner_id == GATEWAY_OWNER {
+            return Ok(self.gateway_alert_settings().await?.receivers);
+        }
+        Ok(self.alert_settings(owner_id).await?.into())
     }
 
     /// Returns the settings of all accounts that have changed them.
@@ -176,8 +218,9 @@ impl AuditedChange {
         settings: &AlertSettings,
         now: Micros,
     ) -> Result<(), StoreError> {
-        let AlertSettings { levels, forecasts, expiries, mails, quiet, webhook } = settings;
-        let quiet = quiet.as_ref().map(|quiet| serde_json::json!(quiet.parts()).to_string());
+        let AlertSettings { levels, forecasts, expiries, statements, mails, quiet, webhook } =
+            settings;
+        let quiet = quiet_text(quiet.as_ref());
         let levels = serde_json::json!(levels).to_string();
         in_change!(self, tx => {
             sqlx::query(PUT)
@@ -191,6 +234,7 @@ impl AuditedChange {
                 .bind(i64::from(*forecasts))
                 .bind(i64::from(*expiries))
                 .bind(&quiet)
+                .bind(i64::from(*statements))
                 .execute(&mut *tx)
                 .await
                 .map_err(StoreError::naming("settings", "account"))?;

@@ -63,7 +63,7 @@ const COUNTS: [(&str, &str); 20] = [
     ("mcp_grants", "SELECT COUNT(*) FROM mcp_grants WHERE account_id = $1"),
     ("scim_users", "SELECT COUNT(*) FROM scim_users WHERE account_id = $1"),
     ("alert_settings", "SELECT COUNT(*) FROM alert_settings WHERE account_id = $1"),
-    ("alerts", "SELECT COUNT(*) FROM alerts WHERE account_id = $1"),
+    ("alerts", "SELECT COUNT(*) FROM all_alerts WHERE account_id = $1"),
     ("keys", concat!("SELECT COUNT(*) FROM keys WHERE ", own_keys!())),
     (
         "refresh_tokens",
@@ -88,7 +88,7 @@ const COUNTS: [(&str, &str); 20] = [
 ];
 
 /// Deletions of the first step.
-const DROP_SIGN_INS: [(&str, &str); 12] = [
+const DROP_SIGN_INS: [(&str, &str); 13] = [
     ("sessions", "DELETE FROM sessions WHERE account_id = $1"),
     ("known_devices", "DELETE FROM known_devices WHERE account_id = $1"),
     ("links", "DELETE FROM links WHERE account_id = $1"),
@@ -100,6 +100,7 @@ const DROP_SIGN_INS: [(&str, &str); 12] = [
     ("scim_users", "DELETE FROM scim_users WHERE account_id = $1"),
     ("alert_settings", "DELETE FROM alert_settings WHERE account_id = $1"),
     ("alerts", "DELETE FROM alerts WHERE account_id = $1"),
+    ("alert_events", "DELETE FROM alert_events WHERE account_id = $1"),
     (
         "refresh_tokens",
         concat!(

@@ -38,6 +38,8 @@ mod erased_names;
 mod erasure;
 mod error;
 mod factors;
+mod gateway_alerts;
+mod hour_errors;
 mod idempotent;
 mod identities;
 mod key_bounds;
@@ -114,9 +116,11 @@ pub use accounts::{Account, AccountRole, PersonChange};
 pub use acme::{
     AcmeAccount, AcmeCertificate, ChallengeAnswer, IssuedCertificate, SealedCertificate,
 };
-pub use alert_kind::AlertKind;
-pub use alert_settings::{AlertSettings, SealedWebhook, WebhookForm, webhook_label};
-pub use alerts::{Alert, AlertDelivery, AlertFilter, AlertWay};
+pub use alert_kind::{AlertKind, EventKind};
+pub use alert_settings::{
+    AlertReceivers, AlertSettings, SealedWebhook, WebhookForm, webhook_label,
+};
+pub use alerts::{Alert, AlertDelivery, AlertFilter, AlertWay, GATEWAY_OWNER, GatewayEvent};
 pub use archive::{ArchiveFile, ArchivePart, ArchiveState};
 pub use attempt_counters::AttemptCounter;
 pub use audit::{AuditFilter, AuditLine, AuditRecord};
@@ -137,6 +141,8 @@ pub use erased_names::NamingLines;
 pub use erasure::{ErasedCounts, ErasurePlan};
 pub use error::StoreError;
 pub use factors::{Factor, FactorKind};
+pub use gateway_alerts::GatewayAlertSettings;
+pub use hour_errors::HourErrors;
 pub use idempotent::{CallClaim, CallName, ClaimResult, ClaimSight, StoredReply};
 pub use identities::Identity;
 pub use key_bounds::KeyBounds;

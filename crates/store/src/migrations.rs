@@ -53,6 +53,7 @@ macro_rules! embedded {
             (44, "block begins", include_str!(concat!($folder, "0044_block_begins.sql"))),
             (45, "alerts", include_str!(concat!($folder, "0045_alerts.sql"))),
             (46, "alert kinds", include_str!(concat!($folder, "0046_alert_kinds.sql"))),
+            (47, "alert events", include_str!(concat!($folder, "0047_alert_events.sql"))),
         ]
     };
 }

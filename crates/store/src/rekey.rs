@@ -29,7 +29,7 @@ struct SealedTable {
     label: fn(&str, &str, &str) -> String,
 }
 
-const SEALED_TABLES: [SealedTable; 8] = [
+const SEALED_TABLES: [SealedTable; 9] = [
     SealedTable {
         old: "SELECT id, provider_id AS owner, place, sealed AS bytes, sealed_by FROM credentials \
             WHERE sealed_by <> $1 AND id > $2 ORDER BY id LIMIT $3",
@@ -82,6 +82,13 @@ const SEALED_TABLES: [SealedTable; 8] = [
             WHERE account_id = $1 AND sealed = $2",
         label: |id, _, _| alert_settings::webhook_label(id),
     },
+    SealedTable {
+        old: "SELECT id, '' AS owner, '' AS place, sealed AS bytes, sealed_by \
+            FROM gateway_alert_settings WHERE sealed_by <> $1 AND id > $2 ORDER BY id LIMIT $3",
+        reseal: "UPDATE gateway_alert_settings SET sealed = $3, sealed_by = $4 \
+            WHERE id = $1 AND sealed = $2",
+        label: |id, _, _| alert_settings::webhook_label(id),
+    },
 ];
 const COUNT: &str = "SELECT sealed_by, COUNT(*) FROM \
     (SELECT sealed_by FROM credentials UNION ALL SELECT sealed_by FROM data_keys UNION ALL \
@@ -89,6 +96,7 @@ const COUNT: &str = "SELECT sealed_by, COUNT(*) FROM \
      SELECT sealed_by FROM acme_accounts UNION ALL \
      SELECT sealed_by FROM acme_certificates WHERE sealed_by IS NOT NULL UNION ALL \
      SELECT sealed_by FROM alert_settings WHERE sealed_by IS NOT NULL UNION ALL \
+     SELECT sealed_by FROM gateway_alert_settings WHERE sealed_by IS NOT NULL UNION ALL \
      SELECT sealed_by FROM factors WHERE sealed_by IS NOT NULL) AS sealed \
     GROUP BY sealed_by ORDER BY sealed_by";
 

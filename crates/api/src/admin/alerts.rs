@@ -1,7 +1,9 @@
-//! `/api/admin/alerts` and `/api/admin/users/{id}/alerts`: alerts, and who hears of them.
+//! `/api/admin/alerts`, `/api/admin/users/{id}/alerts` and `/api/admin/settings/alerts`: alerts, and who hears of
+//! them.
 
 use ::admin::{
-    AlertChange, AlertCursor, AlertQuery, AlertSettingsView, AlertView, QuietDraft, WebhookDraft,
+    AlertChange, AlertCursor, AlertQuery, AlertSettingsView, AlertView, GatewayAlertsChange,
+    GatewayAlertsView, QuietDraft, WebhookDraft,
 };
 use axum::response::Response;
 use canon::ApiError;
@@ -30,6 +32,31 @@ struct SettingsBody {
     forecast: Option<bool>,
     #[serde(default)]
     key_expiry: Option<bool>,
+    #[serde(default)]
+    statement: Option<bool>,
+    #[serde(default)]
+    mail: Option<bool>,
+    /// `null` removes them.
+    #[serde(default, deserialize_with = "sent")]
+    quiet_hours: Option<Option<QuietBody>>,
+    /// `null` removes it.
+    #[serde(default, deserialize_with = "sent")]
+    webhook: Option<Option<WebhookBody>>,
+}
+
+/// An absent field stays as it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GatewaySettingsBody {
+    #[serde(default)]
+    lanes: Option<bool>,
+    #[serde(default)]
+    credentials: Option<bool>,
+    #[serde(default)]
+    health: Option<bool>,
+    /// `null` for never.
+    #[serde(default, deserialize_with = "sent")]
+    error_percent: Option<Option<u8>>,
     #[serde(default)]
     mail: Option<bool>,
     /// `null` removes them.
@@ -92,22 +119,65 @@ pub(crate) async fn change_settings(incoming: ApiRequest) -> Result<Response, Ap
     let (actor, id) = (actor(&incoming.state, &incoming.key).await?, account_id(&incoming).await?);
     let ApiRequest { state, request, .. } = incoming;
     let read = if_match(&request);
-    let SettingsBody { levels_percent, forecast, key_expiry, mail, quiet_hours, webhook } =
-        read_body(request).await?;
-    let webhook = webhook.map(|webhook| webhook.map(WebhookBody::into_draft).transpose());
-    let quiet = quiet_hours.map(|quiet| {
-        quiet.map(|QuietBody { from, to, time_zone: zone }| QuietDraft { from, to, zone })
-    });
+    let body: SettingsBody = read_body(request).await?;
+    let SettingsBody { levels_percent, forecast, key_expiry, statement, .. } = body;
     let change = AlertChange {
         levels: levels_percent,
         forecasts: forecast,
         expiries: key_expiry,
-        mails: mail,
-        quiet,
-        webhook: webhook.transpose()?,
+        statements: statement,
+        mails: body.mail,
+        quiet: body.quiet_hours.map(|quiet| quiet.map(QuietBody::into_draft)),
+        webhook: webhook_draft(body.webhook)?,
     };
     let changed = state.admin.change_alert_settings(&actor, &id, read.as_read_version(), change);
     Ok(settings_response(&changed.await.map_err(admin_error)?))
+}
+
+fn gateway_response(view: &GatewayAlertsView) -> Response {
+    tagged_response(StatusCode::OK, &view.to_json(), &view.stable_json())
+}
+
+/// `GET` of the settings of the alerts about the gateway.
+pub(crate) async fn get_gateway_settings(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let actor = actor(&incoming.state, &incoming.key).await?;
+    let view = incoming.state.admin.gateway_alert_settings(&actor).await;
+    Ok(gateway_response(&view.map_err(admin_error)?))
+}
+
+/// `PATCH` of the settings of the alerts about the gateway.
+pub(crate) async fn change_gateway_settings(incoming: ApiRequest) -> Result<Response, ApiError> {
+    let actor = actor(&incoming.state, &incoming.key).await?;
+    let ApiRequest { state, request, .. } = incoming;
+    let read = if_match(&request);
+    let body: GatewaySettingsBody = read_body(request).await?;
+    let GatewaySettingsBody { lanes, credentials, health, error_percent, .. } = body;
+    let change = GatewayAlertsChange {
+        lanes,
+        credentials,
+        health,
+        error_percent,
+        mails: body.mail,
+        quiet: body.quiet_hours.map(|quiet| quiet.map(QuietBody::into_draft)),
+        webhook: webhook_draft(body.webhook)?,
+    };
+    let admin = &state.admin;
+    let changed = admin.change_gateway_alert_settings(&actor, read.as_read_version(), change);
+    Ok(gateway_response(&changed.await.map_err(admin_error)?))
+}
+
+impl QuietBody {
+    fn into_draft(self) -> QuietDraft {
+        let Self { from, to, time_zone: zone } = self;
+        QuietDraft { from, to, zone }
+    }
+}
+
+/// Reads the wish for a webhook. `None` lets it stay, and `null` removes it.
+fn webhook_draft(
+    body: Option<Option<WebhookBody>>,
+) -> Result<Option<Option<WebhookDraft>>, ApiError> {
+    body.map(|webhook| webhook.map(WebhookBody::into_draft).transpose()).transpose()
 }
 
 impl WebhookBody {

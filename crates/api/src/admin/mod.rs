@@ -22,7 +22,8 @@ mod users;
 mod vault;
 
 pub(super) use alerts::{
-    change_settings as change_alert_settings, get_settings as get_alert_settings,
+    change_gateway_settings as change_gateway_alerts, change_settings as change_alert_settings,
+    get_gateway_settings as get_gateway_alerts, get_settings as get_alert_settings,
     list as list_alerts,
 };
 pub(super) use audit::list as audit;

@@ -13,7 +13,7 @@ mod signup;
 
 pub(crate) use account_changed::account_changed;
 pub(crate) use account_exists::account_exists;
-pub use alert::alert_mail;
+pub use alert::AlertMail;
 pub(crate) use confirm::confirm;
 pub(crate) use invite::invite;
 pub(crate) use reset::reset;
@@ -51,7 +51,7 @@ impl MailDraft<'_> {
                 body style="margin:0;padding:24px;background:#f6f5f0;color:#1b2427;font:16px/1.55 system-ui,sans-serif" {
                     div style="max-width:30em;margin:0 auto;padding:28px;background:#ffffff;border:1px solid #dedbd1;border-radius:12px" {
                         h1 style="margin:0 0 16px;font-size:20px" { (subject) }
-                        @for paragraph in *paragraphs { p style="margin:0 0 16px" { (paragraph) } }
+                        @for paragraph in *paragraphs { p style="margin:0 0 16px;white-space:pre-line" { (paragraph) } }
                         @if let Some((url, label)) = button {
                             p style="margin:0 0 16px" {
                                 a href=(url) style="display:inline-block;padding:12px 20px;border-radius:8px;background:#0b5d66;color:#ffffff;font-weight:600;text-decoration:none" { (label) }

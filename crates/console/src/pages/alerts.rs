@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use admin::{
     AdminError, AlertChange, AlertCursor, AlertPage, AlertQuery, AlertSettingsView, AlertView,
-    QuietDraft, WebhookDraft,
 };
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
-use store::{AlertDelivery, DeliveryState, QuietHours, TeamRole, WebhookForm};
+use store::{AlertDelivery, DeliveryState, TeamRole, WebhookForm};
 
 use crate::form::{FieldErrors, FormFields, FormInput, INVALID_FORM, QueryFields};
 use crate::layout::{Layout, page};
 use crate::page_error::PageError;
+use crate::pages::alert_fields::{
+    quiet_fields, read_quiet, read_webhook, receiver_values, tick_field, tick_value, webhook_fields,
+};
 use crate::redirect::redirect_to;
 use crate::refusal::FormRefusal;
 use crate::session::SignedInUser;
@@ -87,46 +89,30 @@ fn read_change(
         errors.add("levels_percent", "Write percents from 1 to 100, such as 80, 100.");
         return Ok(None);
     };
-    let address = fields.get_trimmed("webhook.url", MAX_FIELD_BYTES)?;
-    let word = fields.get("webhook.form");
-    let form = WebhookForm::by_word(word);
-    if form.is_none() && (!word.is_empty() || !address.is_empty()) {
-        errors.add("webhook.form", "Choose the kind of messages for this address.");
-        return Ok(None);
-    }
-    let address = (!address.is_empty()).then(|| address.to_owned());
-    let webhook = Some(form.map(|form| WebhookDraft { form, address }));
-    let quiet = |name| fields.get_trimmed(name, MAX_FIELD_BYTES).map(str::to_owned);
-    let (from, to) = (quiet("quiet_hours.from")?, quiet("quiet_hours.to")?);
-    let zone = quiet("quiet_hours.time_zone")?;
-    let is_quiet = !from.is_empty() || !to.is_empty();
+    let Some(webhook) = read_webhook(fields, errors)? else { return Ok(None) };
     let is_on = |name| Some(fields.get(name) == "on");
     Ok(Some(AlertChange {
         levels: Some(levels),
         forecasts: is_on("forecast"),
         expiries: is_on("key_expiry"),
+        statements: is_on("statement"),
         mails: is_on("mail"),
-        quiet: Some(is_quiet.then_some(QuietDraft { from, to, zone })),
-        webhook,
+        quiet: Some(read_quiet(fields)?),
+        webhook: Some(webhook),
     }))
 }
 
 fn form_fields(settings: &AlertSettingsView) -> FormFields {
     let levels: Vec<String> = settings.levels.iter().map(u8::to_string).collect();
-    let form = settings.webhook.as_ref().map_or("", |webhook| webhook.form.word());
-    let tick = |is_on: bool| if is_on { "on" } else { "" }.to_owned();
-    let quiet = settings.quiet.as_ref().map(QuietHours::parts);
-    let [from, to, zone] = quiet.unwrap_or_else(|| ["", "", "UTC"].map(str::to_owned));
-    FormFields::prefilled(vec![
+    let mut values = vec![
         ("levels_percent", levels.join(", ")),
-        ("forecast", tick(settings.forecasts)),
-        ("key_expiry", tick(settings.expiries)),
-        ("mail", tick(settings.mails)),
-        ("quiet_hours.from", from),
-        ("quiet_hours.to", to),
-        ("quiet_hours.time_zone", zone),
-        ("webhook.form", form.to_owned()),
-    ])
+        ("forecast", tick_value(settings.forecasts)),
+        ("key_expiry", tick_value(settings.expiries)),
+        ("statement", tick_value(settings.statements)),
+        ("mail", tick_value(settings.mails)),
+    ];
+    values.extend(receiver_values(settings.quiet.as_ref(), settings.webhook.as_ref()));
+    FormFields::prefilled(values)
 }
 
 async fn render(
@@ -153,6 +139,12 @@ async fn render(
     let body = html! {
         div.title { h1 { "Alerts" } }
         @if query.get("told") == "saved" { p.told role="status" { "Saved." } }
+        @if user.sees_all() {
+            p.muted {
+                "Of everybody, and of this gateway, about which administrators hear as in "
+                a href="/console/settings/alerts" { "its settings" } "."
+            }
+        }
         (error_summary(errors))
         @if alerts.is_empty() {
             (no_alerts(settings))
@@ -265,9 +257,11 @@ fn settings_card(
                         "When a budget will be spent before its period ends, at the pace so far."))
                     (tick_field(fields, "key_expiry", "Keys that expire",
                         "Seven days and one day before."))
+                    (tick_field(fields, "statement", "Monthly statement",
+                        "A mail with the statement of each month, in the first days of the next one."))
                     (mail_field(state, user, readers, fields))
                     (quiet_fields(fields, errors))
-                    (webhook_fields(settings, fields, errors))
+                    (webhook_fields(settings.webhook.as_ref(), fields, errors))
                     button.button type="submit" { "Save" }
                 }
                 @if settings.webhook.as_ref().is_some_and(|one| one.form == WebhookForm::Signed) {
@@ -281,38 +275,6 @@ fn settings_card(
                 p { "Only managers of the team change this." }
             }
         }
-    }
-}
-
-fn tick_field(fields: &FormFields, name: &str, label: &str, help: &str) -> Markup {
-    html! {
-        label.tick {
-            input type="checkbox" name=(name) value="on" checked[fields.get(name) == "on"];
-            span { (label) span.help { (help) } }
-        }
-    }
-}
-
-fn quiet_fields(fields: &FormFields, errors: &FieldErrors) -> Markup {
-    let input = |name, label, kind, help| {
-        let value = fields.get(name);
-        FormInput {
-            name,
-            label,
-            kind,
-            value,
-            help: Some(help),
-            mark_optional: false,
-            ..FormInput::default()
-        }
-        .render(errors)
-    };
-    html! {
-        div.row {
-            (input("quiet_hours.from", "No mail from", "time", "Empty for mail at all hours."))
-            (input("quiet_hours.to", "No mail until", "time", "What came up meanwhile is one mail then."))
-        }
-        (input("quiet_hours.time_zone", "Time zone of these hours", "text", "Such as Europe/Berlin, or UTC."))
     }
 }
 
@@ -340,42 +302,5 @@ fn mail_field(
                 }
             }
         }
-    }
-}
-
-fn webhook_fields(
-    settings: &AlertSettingsView,
-    fields: &FormFields,
-    errors: &FieldErrors,
-) -> Markup {
-    let chosen = fields.get("webhook.form");
-    let wrong = errors.get("webhook.form");
-    let present = settings.webhook.as_ref().map(|webhook| webhook.origin());
-    let help = match &present {
-        Some(origin) => format!("Now {origin} Empty keeps it."),
-        None => "An address that is reached over https from the internet.".to_owned(),
-    };
-    html! {
-        div.field.wrong[wrong.is_some()] {
-            label for="webhook.form" { "Webhook" }
-            select id="webhook.form" name="webhook.form" {
-                option value="" selected[chosen.is_empty()] { "None" }
-                option value=(WebhookForm::Slack.word()) selected[chosen == WebhookForm::Slack.word()] {
-                    "Slack, Mattermost and alike"
-                }
-                option value=(WebhookForm::Signed.word()) selected[chosen == WebhookForm::Signed.word()] {
-                    "JSON with a signature"
-                }
-            }
-            (crate::form::field_notes("webhook.form", wrong, None))
-        }
-        (FormInput {
-            name: "webhook.url",
-            label: "Address of the webhook",
-            value: fields.get("webhook.url"),
-            input_mode: Some("url"),
-            help: Some(&help),
-            ..FormInput::default()
-        }.render(errors))
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod activity;
 pub(crate) mod admin;
 mod agent_consent;
 pub(crate) mod agents;
+pub(crate) mod alert_fields;
 pub(crate) mod alerts;
 pub(crate) mod authorize;
 mod call_reason;

@@ -1,11 +1,16 @@
-//! The page of alerts: what is told, quiet hours, and wrong values.
+//! The page of alerts: what is told, quiet hours, and wrong values; alerts about the gateway.
 
+use canon::Money;
 use http::StatusCode;
-use store::{AccountRole, AlertSettings, QuietHours};
+use store::{
+    AccountRole, Alert, AlertDelivery, AlertKind, AlertReceivers, AlertSettings, EventKind,
+    GATEWAY_OWNER, GatewayAlertSettings, GatewayEvent, QuietHours,
+};
 
-use crate::gateway::ConsoleGateway;
+use crate::gateway::{ConsoleGateway, ODD, START};
 
 const PAGE: &str = "/console/alerts";
+const GATEWAY_PAGE: &str = "/console/settings/alerts";
 
 #[tokio::test]
 async fn settings_are_saved_and_shown() {
@@ -19,6 +24,7 @@ async fn settings_are_saved_and_shown() {
     let fields = [
         ("levels_percent", "90"),
         ("key_expiry", "on"),
+        ("statement", "on"),
         ("mail", "on"),
         ("quiet_hours.from", "22:00"),
         ("quiet_hours.to", "06:30"),
@@ -32,6 +38,7 @@ async fn settings_are_saved_and_shown() {
     let wanted = AlertSettings {
         levels: vec![90],
         forecasts: false,
+        statements: true,
         quiet: Some(quiet),
         ..AlertSettings::default()
     };
@@ -88,4 +95,101 @@ async fn an_unknown_page_of_alerts_is_refused() {
         let got = gateway.get(&format!("{PAGE}?before={before}")).cookie(&cookie).send().await;
         assert_eq!(got.status, status, "{before}");
     }
+}
+
+#[tokio::test]
+async fn alerts_about_the_gateway_are_chosen_by_administrators() {
+    let gateway = ConsoleGateway::new().await;
+    gateway.account("mia", AccountRole::Member).await;
+    gateway.account("ada", AccountRole::Admin).await;
+    let (member, cookie) = (gateway.sign_in("mia").await, gateway.sign_in("ada").await);
+    assert_eq!(
+        gateway.get(GATEWAY_PAGE).cookie(&member).send().await.status,
+        StatusCode::FORBIDDEN
+    );
+    gateway.get("/console/settings").cookie(&cookie).send().await.assert_contains(GATEWAY_PAGE);
+    let page = gateway.get(GATEWAY_PAGE).cookie(&cookie).send().await;
+    page.assert_contains("value=\"10\"");
+    let fields = |percent: &'static str| {
+        [
+            ("lanes", "on"),
+            ("health", "on"),
+            ("error_percent", percent),
+            ("mail", ""),
+            ("quiet_hours.from", "22:00"),
+            ("quiet_hours.to", "06:30"),
+            ("quiet_hours.time_zone", "UTC"),
+            ("webhook.form", ""),
+        ]
+    };
+    for wrong in ["many", "0", "101", "999"] {
+        let got = gateway.post(GATEWAY_PAGE, &fields(wrong)).cookie(&cookie).send().await;
+        assert_eq!(got.status, StatusCode::BAD_REQUEST, "{wrong}");
+        let start = got.body.find("id=\"error_percent\"").unwrap();
+        let input = got.body[start..].split('>').next().unwrap();
+        assert!(input.contains("aria-invalid=\"true\""), "{wrong}: {input}");
+    }
+    let usual = GatewayAlertSettings::default();
+    assert_eq!(gateway.store.gateway_alert_settings().await.unwrap(), usual);
+    for (text, percent) in [("5 %", Some(5)), ("", None)] {
+        let saved = gateway.post(GATEWAY_PAGE, &fields(text)).cookie(&cookie).send().await;
+        saved.assert_redirect("/console/settings/alerts?told=saved");
+        let quiet = Some(QuietHours::new("22:00", "06:30", "UTC").unwrap());
+        let wanted = GatewayAlertSettings {
+            credentials: false,
+            error_percent: percent,
+            receivers: AlertReceivers { mails: false, quiet, webhook: None },
+            ..usual.clone()
+        };
+        assert_eq!(gateway.store.gateway_alert_settings().await.unwrap(), wanted);
+    }
+    // A form without its fields changes nothing.
+    let got = gateway.post(GATEWAY_PAGE, &[("mail", "on")]).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn pages_of_administration_show_what_lasts() {
+    let gateway = ConsoleGateway::new().await;
+    gateway.account("mia", AccountRole::Member).await;
+    gateway.account("ada", AccountRole::Admin).await;
+    let (member, cookie) = (gateway.sign_in("mia").await, gateway.sign_in("ada").await);
+    let event = |number: u8| Alert {
+        id: format!("event {number}"),
+        account_id: GATEWAY_OWNER.to_owned(),
+        key_id: None,
+        kind: AlertKind::Gateway(EventKind::Lane),
+        begun: START,
+        amount: Money::ZERO,
+        level: 0,
+        spent: Money::ZERO,
+        at: START,
+        event: Some(GatewayEvent {
+            subject: format!("{ODD}/{number}"),
+            detail: "its calls fail".to_owned(),
+            ended: None,
+        }),
+        mail: AlertDelivery::default(),
+        webhook: AlertDelivery::default(),
+    };
+    gateway.store.add_alerts((0..7).map(event).collect()).await.unwrap();
+    for path in ["/console/providers", "/console/settings", "/console/people", "/console/system"] {
+        let page = gateway.get(path).cookie(&cookie).send().await;
+        for text in ["The lane acme/&lt;script&gt;", "is down since 2027-01-15", "2 more. "] {
+            page.assert_contains(text);
+        }
+        page.assert_lacks("<script>alert");
+    }
+    // Elsewhere they are in the list, for administrators.
+    gateway.get("/console").cookie(&cookie).send().await.assert_lacks("is down since");
+    gateway.get(PAGE).cookie(&cookie).send().await.assert_contains("is down since");
+    for path in [PAGE, "/console/providers", "/console"] {
+        gateway.get(path).cookie(&member).send().await.assert_lacks("is down since");
+    }
+    for number in 0..7 {
+        gateway.store.end_alert(&format!("event {number}"), START, true).await.unwrap();
+    }
+    let page = gateway.get("/console/providers").cookie(&cookie).send().await;
+    page.assert_lacks("is down since");
+    gateway.get(PAGE).cookie(&cookie).send().await.assert_contains("was down from");
 }

@@ -181,6 +181,7 @@ async fn a_round_sends_twenty_messages_of_an_account_and_none_after_its_time() {
         level,
         spent: Money::from_nanos(99),
         at: now,
+        event: None,
         mail: AlertDelivery::default(),
         webhook: due,
     };

@@ -175,7 +175,7 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
     let credential = format!("{provider}/credentials/{credential}");
     let model = json!({ "lanes": ["demo/demo-chat"], "price": { "input": "1" } });
     // Every address that changes something, with a valid body. Deletions come last.
-    let writes: [(&str, Method, &str, Value); 28] = [
+    let writes: [(&str, Method, &str, Value); 29] = [
         ("/api/admin/keys", Method::POST, "/api/admin/keys", json!({ "name": "new" })),
         ("/api/admin/keys/{id}", Method::PATCH, &keys, json!({ "name": "other" })),
         ("/api/admin/keys/{id}/rotate", Method::POST, &rotate, json!({ "overlap": "1h" })),
@@ -187,6 +187,12 @@ async fn fields_that_nobody_may_set_are_refused_by_name_and_set_nothing() {
         ("/api/admin/users/{id}/alerts", Method::PATCH, &user_alerts, json!({ "mail": false })),
         ("/api/admin/teams/{id}/alerts", Method::PATCH, &team_alerts, json!({ "mail": false })),
         ("/api/admin/settings", Method::PATCH, "/api/admin/settings", json!({ "signup": "open" })),
+        (
+            "/api/admin/settings/alerts",
+            Method::PATCH,
+            "/api/admin/settings/alerts",
+            json!({ "mail": false }),
+        ),
         ("/api/admin/teams", Method::POST, "/api/admin/teams", json!({ "name": "Other" })),
         ("/api/admin/teams/{id}", Method::PATCH, &team, json!({ "name": "Third" })),
         (

@@ -34,6 +34,7 @@ mod embeddings;
 mod endings;
 mod error_paths;
 mod faults;
+mod gateway_alerts;
 mod idempotency;
 mod image_replies;
 mod images;

@@ -173,6 +173,7 @@ fn alert(key: &KeyRecord, kind: LimitKind, amount: i64, level: u8) -> Alert {
         level,
         spent: Money::from_nanos(amount),
         at: NOW,
+        event: None,
         mail: due,
         webhook: due,
     }
@@ -371,6 +372,7 @@ async fn settings_are_kept_and_erased_with_their_account(database: Arc<TestDatab
         chosen.clone(),
         AlertSettings { forecasts: false, ..usual.clone() },
         AlertSettings { expiries: false, ..usual.clone() },
+        AlertSettings { statements: true, ..usual.clone() },
         usual,
         chosen.clone(),
     ] {

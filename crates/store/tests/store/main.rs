@@ -10,6 +10,7 @@
 
 mod accounts;
 mod acme;
+mod alert_events;
 mod alerts;
 mod archive;
 mod attempt_counters;

@@ -1,6 +1,7 @@
 //! Administration pages over the use cases of `admin`, which check all rights.
 
 pub(crate) mod audit;
+pub(crate) mod gateway_alerts;
 pub(crate) mod managed_settings;
 pub(crate) mod model;
 pub(crate) mod models;

@@ -138,6 +138,11 @@ impl SettingsForm {
                 div.actions { button.button type="submit" { "Save" } }
             }
             section {
+                h2 { "Alerts" }
+                p { a href="/console/settings/alerts" { "Alerts about the gateway" }
+                    ": lanes, credentials, parts and failed calls, of which administrators are told." }
+            }
+            section {
                 h2 { "Agents" }
                 p { a href="/console/managed-settings" { "Managed settings" }
                     " of the agents that people signed in, for the gateway and for teams." }

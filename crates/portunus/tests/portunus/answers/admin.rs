@@ -106,4 +106,10 @@ async fn records() {
     check("admin_health_401", admin(&gateway, Method::GET, "/health").without_key()).await;
     let wrong = json!({ "no_such_setting": true });
     check("admin_settings_400", send(&gateway, Method::PATCH, "/settings", &wrong)).await;
+    let alerts = "/settings/alerts";
+    check("admin_gateway_alerts_200", admin(&gateway, Method::GET, alerts)).await;
+    check("admin_gateway_alerts_401", admin(&gateway, Method::GET, alerts).without_key()).await;
+    check("admin_gateway_alerts_400", send(&gateway, Method::PATCH, alerts, &wrong)).await;
+    let change = json!({ "error_percent": 5, "quiet_hours": { "from": "22:00", "to": "07:00" } });
+    check("admin_gateway_alerts_patch", send(&gateway, Method::PATCH, alerts, &change)).await;
 }
