@@ -15,6 +15,9 @@ use crate::statements::StatementMonth;
 
 /// Keys that were not used for that long are no news.
 const RECENT: Micros = Micros::from_days(1);
+/// Time for which the budgets of a period that is over are looked at: calls settle after they begin, and a node may
+/// take the turn of one that was killed. Later, the budget may be another one.
+const AFTER_PERIOD: Micros = Micros::from_secs(600);
 /// Days before a key expires at which it is told, the largest first.
 const EXPIRY_DAYS: [u8; 2] = [7, 1];
 /// A key is told a number of days if its whole life is at least so many times longer.
@@ -34,7 +37,11 @@ impl Admin {
         let usual = AlertSettings::default();
         let of = |account_id: &str| settings.get(account_id).unwrap_or(&usual);
         let mut found = Vec::new();
-        for standing in self.store.limit_standings(now, now - RECENT).await? {
+        let mut standings = self.store.limit_standings(now, now - RECENT).await?;
+        if now - BudgetPeriod::Day.bounds(now).0 < AFTER_PERIOD {
+            standings.extend(self.store.ended_standings(now, now - RECENT).await?);
+        }
+        for standing in standings {
             found.extend(limit_alerts(&standing, of(&standing.account_id), now));
         }
         let [widest, ..] = EXPIRY_DAYS;

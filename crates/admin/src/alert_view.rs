@@ -90,8 +90,15 @@ impl AlertView {
         let (spent, amount) = (dollars(alert.spent), dollars(alert.amount));
         match alert.kind {
             AlertKind::Spending(limit) if alert.spent >= alert.amount => {
+                // It may be read after the period, in which calls are taken again.
+                let until = match limit {
+                    LimitKind::Cap => String::new(),
+                    LimitKind::Budget(period) => {
+                        utc_text(period.end(alert.begun), " until %Y-%m-%d at %H:%M UTC")
+                    }
+                };
                 let limit = limit_words(limit);
-                format!("{who} has spent {limit} of {amount}. Further calls are refused.")
+                format!("{who} has spent {limit} of {amount}. Further calls are refused{until}.")
             }
             AlertKind::Spending(limit) => {
                 let (limit, percent) = (limit_words(limit), alert.spent.percent_of(alert.amount));
@@ -337,6 +344,10 @@ mod tests {
         assert_eq!(
             view(month, "0.0004", "0.0005", None).sentence(),
             "The team anna has spent $0.0004, which is 80 % of its monthly budget of $0.0005."
+        );
+        assert_eq!(
+            view(month, "10", "10", None).sentence(),
+            "The team anna has spent its monthly budget of $10.00. Further calls are refused until 1970-02-01 at 00:00 UTC."
         );
         assert_eq!(
             view(cap, "10", "10", Some("ci")).sentence(),

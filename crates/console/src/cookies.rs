@@ -54,9 +54,13 @@ pub(crate) fn read(state: &ConsoleState, headers: &HeaderMap, kind: CookieKind) 
     find(headers, kind.name(uses_https(state))).filter(|token| token.len() == 64)
 }
 
+/// Returns the value of a cookie. Browsers send the cookies of all programs at this host in one header, and those of
+/// others may have any bytes (RFC 6265, section 5.4).
 fn find(headers: &HeaderMap, name: &str) -> Option<String> {
-    let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut cookies = texts.flat_map(Cookie::split_parse).filter_map(Result::ok);
+    let headers = headers.get_all(header::COOKIE).iter();
+    let pairs = headers.flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
+    let texts = pairs.filter_map(|pair| std::str::from_utf8(pair).ok());
+    let mut cookies = texts.filter_map(|text| Cookie::parse(text).ok());
     let found = cookies.find(|cookie| cookie.name() == name)?;
     Some(found.value().to_owned())
 }
@@ -121,4 +125,26 @@ pub(crate) fn clear(state: &ConsoleState, response: &mut Response, kind: CookieK
 
 fn uses_https(state: &ConsoleState) -> bool {
     state.host.public_url().starts_with("https://")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_of_other_programs_hide_no_cookie() {
+        for text in [
+            &b"portunus_zone=Asia/Tokyo"[..],
+            b"theirs=\xff\xfe; portunus_zone=Asia/Tokyo",
+            b"portunus_zone=Asia/Tokyo; theirs=gr\xc3\xbcn",
+            b"theirs; =; ;;portunus_zone=Asia/Tokyo;portunus_zone=UTC",
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append(header::COOKIE, HeaderValue::from_static("a=b"));
+            headers.append(header::COOKIE, HeaderValue::from_bytes(text).unwrap());
+            assert_eq!(read_zone(&headers).name(), "Asia/Tokyo", "{text:?}");
+            assert_eq!(find(&headers, "a").as_deref(), Some("b"));
+            assert_eq!(find(&headers, "theirs2"), None);
+        }
+    }
 }

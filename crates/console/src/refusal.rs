@@ -7,8 +7,8 @@ use crate::form::FieldErrors;
 use crate::page_error::PageError;
 
 /// Message for a change that was based on an outdated version.
-const STALE_MESSAGE: &str =
-    "Somebody changed this meanwhile. What you see now is theirs; make your change again.";
+const STALE_MESSAGE: &str = "Somebody changed this meanwhile, and nothing was saved. Open the page again to see their change: saving now \
+     replaces it.";
 
 /// A refused change that the user can correct in the form.
 #[derive(Clone, Debug)]

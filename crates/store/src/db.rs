@@ -183,19 +183,6 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the pattern of texts that contain this one, for `LIKE … ESCAPE '\\'`.
-pub(crate) fn like_pattern(text: &str) -> String {
-    let mut pattern = String::from("%");
-    for letter in text.chars() {
-        if matches!(letter, '%' | '_' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(letter);
-    }
-    pattern.push('%');
-    pattern
-}
-
 /// Encodes a list as JSON text.
 pub(crate) fn to_json<T: Serialize>(list: &[T]) -> String {
     // Encoding fails only for maps with keys that are not strings, and no stored list has one.

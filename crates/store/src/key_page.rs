@@ -3,8 +3,9 @@
 use canon::{Micros, Money};
 use sqlx::{Database, Encode, QueryBuilder, Type};
 
-use crate::db::{clean, like_pattern, on_reader};
+use crate::db::{clean, on_reader};
 use crate::keys::{KeyRow, key_columns, key_selection, records};
+use crate::text_search::push_contains;
 use crate::{KeyRecord, KeyScope, Store, StoreError};
 
 /// State of a key at a moment. The order is the display order.
@@ -181,13 +182,13 @@ where
         query.push(" AND account_id = ").push_bind(clean(account).into_owned());
     }
     if let Some(text) = &selection.text {
-        let pattern = like_pattern(&clean(text));
-        query.push(" AND (LOWER(name) LIKE LOWER(").push_bind(pattern.clone());
-        query.push(") ESCAPE '\\' OR LOWER(id) LIKE LOWER(").push_bind(pattern.clone());
-        query.push(
-            ") ESCAPE '\\' OR account_id IN (SELECT id FROM accounts WHERE LOWER(username) LIKE LOWER(",
-        );
-        query.push_bind(pattern).push(") ESCAPE '\\'))");
+        query.push(" AND (");
+        push_contains(query, "name", text);
+        query.push(" OR ");
+        push_contains(query, "id", text);
+        query.push(" OR account_id IN (SELECT id FROM accounts WHERE ");
+        push_contains(query, "username", text);
+        query.push("))");
     }
 }
 

@@ -103,6 +103,7 @@ mod tasks;
 mod teams;
 mod temp_folder;
 mod text_hash;
+mod text_search;
 mod turns;
 mod usage;
 mod usage_query;

@@ -107,7 +107,7 @@ macro_rules! limit_columns {
             $scope,
             "' AND u.owner = ",
             $owner,
-            " AND u.begun >= ",
+            " AND u.begun <= $6 AND u.begun >= ",
             period_begin!($limits),
             ") END AS budget_spent, (SELECT CAST(COALESCE(MAX(t.level), 0) AS BIGINT) FROM alerts t \
              WHERE t.account_id = ",
@@ -142,7 +142,7 @@ macro_rules! limit_columns {
     };
 }
 
-/// Keys that were used since `$5` and work at `$4`.
+/// Keys that were used since `$5` and work at `$4`. Days count that began until `$6`.
 const KEYS: &str = concat!(
     "SELECT k.account_id, k.id AS key_id, k.spent, ",
     limit_columns!("k", "k.id", "key_sum", "k.id"),
@@ -170,17 +170,40 @@ impl Store {
         now: Micros,
         used_since: Micros,
     ) -> Result<Vec<LimitStanding>, StoreError> {
+        self.standings_at(now, now, used_since).await
+    }
+
+    /// Returns the spending against budgets whose period ended when the day of `now` began.
+    pub async fn ended_standings(
+        &self,
+        now: Micros,
+        used_since: Micros,
+    ) -> Result<Vec<LimitStanding>, StoreError> {
+        let last = BudgetPeriod::Day.bounds(now).0 - Micros::new(1);
+        let mut standings = self.standings_at(last, now, used_since).await?;
+        standings.retain(|standing| standing.kind.begun(now) > standing.begun);
+        Ok(standings)
+    }
+
+    /// Returns the spending in the periods of that time, up to its day.
+    async fn standings_at(
+        &self,
+        at: Micros,
+        now: Micros,
+        used_since: Micros,
+    ) -> Result<Vec<LimitStanding>, StoreError> {
         let mut standings = Vec::new();
         for statement in [KEYS, ACCOUNTS] {
             let rows: Vec<StandingRow> = on_reader!(&self.db, pool => {
                 let mut query = sqlx::query_as(statement);
                 for period in BudgetPeriod::ALL {
-                    query = query.bind(period.counted_since(now).get());
+                    query = query.bind(period.counted_since(at).get());
                 }
-                query.bind(now.get()).bind(used_since.get()).fetch_all(pool).await?
+                let query = query.bind(now.get()).bind(used_since.get());
+                query.bind(at.get()).fetch_all(pool).await?
             });
             for row in rows {
-                row.add_standings(now, &mut standings)?;
+                row.add_standings(at, &mut standings)?;
             }
         }
         Ok(standings)
@@ -190,7 +213,7 @@ impl Store {
 impl StandingRow {
     fn add_standings(
         self,
-        now: Micros,
+        at: Micros,
         standings: &mut Vec<LimitStanding>,
     ) -> Result<(), sqlx::Error> {
         let (account_id, key_id) = (self.account_id, self.key_id);
@@ -199,7 +222,7 @@ impl StandingRow {
                 account_id: account_id.clone(),
                 key_id: Some(key_id.clone()).filter(|id| !id.is_empty()),
                 kind,
-                begun: kind.begun(now),
+                begun: kind.begun(at),
                 amount,
                 spent,
                 told,

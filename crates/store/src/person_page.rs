@@ -4,8 +4,9 @@ use canon::{Micros, Money};
 use sqlx::{Database, Encode, QueryBuilder, Type};
 
 use crate::accounts::{AccountRow, account_columns};
-use crate::db::{clean, like_pattern, on_reader};
+use crate::db::on_reader;
 use crate::row::row;
+use crate::text_search::push_contains;
 use crate::{Account, Store, StoreError};
 
 /// The order of a page.
@@ -119,10 +120,11 @@ where
     String: Type<D> + for<'q> Encode<'q, D>,
 {
     let Some(text) = &selection.text else { return };
-    let pattern = like_pattern(&clean(text));
-    query.push(" AND (LOWER(a.username) LIKE LOWER(").push_bind(pattern.clone());
-    query.push(") ESCAPE '\\' OR LOWER(a.email) LIKE LOWER(").push_bind(pattern);
-    query.push(") ESCAPE '\\')");
+    query.push(" AND (");
+    push_contains(query, "a.username", text);
+    query.push(" OR ");
+    push_contains(query, "a.email", text);
+    query.push(")");
 }
 
 impl Store {

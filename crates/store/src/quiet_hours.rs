@@ -45,8 +45,7 @@ impl QuietHours {
 
     /// Returns begin, end and time zone.
     pub fn parts(&self) -> [String; 3] {
-        let time = |time: Time| time.strftime(TIME_FORM).to_string();
-        [time(self.from), time(self.to), self.zone.clone()]
+        [word(self.from), word(self.to), self.zone.clone()]
     }
 
     /// Returns the end of the quiet hours at that time; `None` if it lies outside of them.
@@ -70,8 +69,12 @@ impl QuietHours {
 }
 
 fn time_of_day(text: &str) -> Option<Time> {
-    // A shorter text would be read as well.
-    Time::strptime(TIME_FORM, text).ok().filter(|_| text.len() == "00:00".len())
+    // A shorter text and one with blanks would be read as well.
+    Time::strptime(TIME_FORM, text).ok().filter(|time| word(*time) == text)
+}
+
+fn word(time: Time) -> String {
+    time.strftime(TIME_FORM).to_string()
 }
 
 #[cfg(test)]
@@ -121,6 +124,8 @@ mod tests {
         for (from, to, zone, wrong) in [
             ("24:00", "07:00", "UTC", WrongQuietHours::From),
             ("7:00", "08:00", "UTC", WrongQuietHours::From),
+            (" 7:00", "08:00", "UTC", WrongQuietHours::From),
+            ("+7:00", "08:00", "UTC", WrongQuietHours::From),
             ("22:00", "", "UTC", WrongQuietHours::To),
             ("22:00", "22:00", "UTC", WrongQuietHours::To),
             ("22:00", "07:00", "Mars/Olympus", WrongQuietHours::Zone),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::WebhookForm;
 
-use super::usage::{query_value, query_values};
+use super::usage::{query_value, query_values, whole_number};
 use super::{
     actor, admin_error, if_match, invalid_field, not_found, path_id, read_body, sent, store_error,
     success_response, tagged_response,
@@ -202,7 +202,7 @@ pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     let caller = actor(&incoming.state, &incoming.key).await?;
     let query = query_values(&incoming);
     let limit = query_value(&query, "limit");
-    let limit: Option<u32> = limit.map_or(Some(DEFAULT_ALERTS), |text| text.parse().ok());
+    let limit: Option<u32> = limit.map_or(Some(DEFAULT_ALERTS), |text| whole_number(&text));
     let limit = limit
         .filter(|limit| (1..=MAX_ALERTS).contains(limit))
         .ok_or_else(|| invalid_field("limit", format!("write a number from 1 to {MAX_ALERTS}")))?;

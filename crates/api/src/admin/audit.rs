@@ -5,7 +5,7 @@ use axum::response::Response;
 use canon::{ApiError, Micros};
 use serde::Serialize;
 
-use super::usage::{query_value, query_values};
+use super::usage::{query_value, query_values, whole_number};
 use super::{actor, admin_error, invalid_field, success_response};
 use crate::request::ApiRequest;
 
@@ -26,7 +26,7 @@ pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
     let query = query_values(&incoming);
     let limit = query_value(&query, "limit");
     // No number counts as 0, which is refused.
-    let limit = limit.map_or(DEFAULT_ROWS, |text| text.parse().unwrap_or_default());
+    let limit = limit.map_or(DEFAULT_ROWS, |text| whole_number(&text).unwrap_or_default());
     let moment = |name: &'static str| match query_value(&query, name) {
         None => Ok(None),
         Some(text) => match text.parse::<jiff::Timestamp>() {

@@ -12,7 +12,7 @@ use store::{
     BudgetTerms, KeyGrants, KeyOrder, KeyRecord, KeyScope, KeySelection, KeyStanding, RateLimits,
 };
 
-use super::usage::{query_value, query_values};
+use super::usage::{query_value, query_values, whole_number};
 use super::{
     actor, admin_error, entity_response, if_match, invalid_field, not_found, path_id, read_body,
     sent, store_error, success_response, tagged_response,
@@ -162,12 +162,12 @@ pub(crate) async fn list(incoming: ApiRequest) -> Result<Response, ApiError> {
 
 /// Reads the number of rows before a page and of those on it. Without a limit there is one page.
 fn read_rows(query: &Map<String, Value>) -> Result<(u64, u32), ApiError> {
-    let limit = query_value(query, "limit").map(|text| match text.parse() {
-        Ok(limit) if (1..=MAX_PAGE_KEYS).contains(&limit) => Ok(limit),
+    let limit = query_value(query, "limit").map(|text| match whole_number(&text) {
+        Some(limit) if (1..=MAX_PAGE_KEYS).contains(&limit) => Ok(limit),
         _ => Err(invalid_field("limit", format!("write a number from 1 to {MAX_PAGE_KEYS}"))),
     });
-    let page = query_value(query, "page").map(|text| match text.parse::<u64>() {
-        Ok(page) if page > 0 => Ok(page),
+    let page = query_value(query, "page").map(|text| match whole_number::<u64>(&text) {
+        Some(page) if page > 0 => Ok(page),
         _ => Err(invalid_field("page", "write a number, of which 1 is the first page")),
     });
     match (limit.transpose()?, page.transpose()?) {

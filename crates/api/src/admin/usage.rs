@@ -1,5 +1,7 @@
 //! `GET /api/admin/usage`: usage totals, groups and time series.
 
+use std::str::FromStr;
+
 use axum::response::Response;
 use canon::{ApiError, Micros, Money};
 use serde_json::{Map, Value, json};
@@ -28,14 +30,20 @@ pub(super) fn query_value(query: &Map<String, Value>, name: &str) -> Option<Stri
     query.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
+/// Reads a number that has digits only. `parse` also takes a sign.
+pub(super) fn whole_number<T: FromStr>(text: &str) -> Option<T> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
 /// Returns usage in total, over time and by group.
 pub(crate) async fn usage(incoming: ApiRequest) -> Result<Response, ApiError> {
     require_admin(&incoming.state, &incoming.key).await?;
     let query = query_values(&incoming);
     let days: i64 = match query_value(&query, "days") {
         None => 30,
-        Some(text) => match text.parse() {
-            Ok(days) if (1..=3_660).contains(&days) => days,
+        Some(text) => match whole_number(&text) {
+            Some(days) if (1..=3_660).contains(&days) => days,
             _ => return Err(invalid_field("days", "write a whole number from 1 to 3660")),
         },
     };

@@ -57,7 +57,7 @@ pub(crate) async fn change(
     fields: FormFields,
 ) -> Result<Response, PageError> {
     let (admin, actor, owner) = (state.host.admin(), user.actor(), user.owner_id());
-    let mut errors = FieldErrors::default();
+    let (mut status, mut errors) = (StatusCode::BAD_REQUEST, FieldErrors::default());
     if let Some(change) = read_change(&fields, &mut errors)? {
         let read = read_version(&fields);
         match admin.change_alert_settings(&actor, owner, read, change).await {
@@ -65,12 +65,15 @@ pub(crate) async fn change(
                 let address = user.path_for(&format!("{PAGE_PATH}?told=saved"));
                 return Ok(redirect_to(&address));
             }
-            Err(error) => errors = FormRefusal::try_from(error)?.field_errors(&FIELDS),
+            Err(error) => {
+                let refusal = FormRefusal::try_from(error)?;
+                (status, errors) = (refusal.status, refusal.field_errors(&FIELDS));
+            }
         }
     }
     let settings = admin.alert_settings(&actor, owner).await?;
     let query = FormFields::default();
-    render(&state, &user, StatusCode::BAD_REQUEST, &query, &settings, (&fields, &errors)).await
+    render(&state, &user, status, &query, &settings, (&fields, &errors)).await
 }
 
 /// Reads the form. Returns nothing if a field is wrong.

@@ -87,6 +87,21 @@ async fn wrong_quiet_hours_are_named_at_their_fields() {
 }
 
 #[tokio::test]
+async fn a_change_of_others_is_not_replaced_unseen() {
+    let gateway = ConsoleGateway::new().await;
+    let mia = gateway.account("mia", AccountRole::Member).await;
+    let cookie = gateway.sign_in("mia").await;
+    let fields = [("tag", "\"old\""), ("levels_percent", "90"), ("webhook.form", "")];
+    let got = gateway.post(PAGE, &fields).cookie(&cookie).send().await;
+    assert_eq!(got.status, StatusCode::PRECONDITION_FAILED);
+    got.assert_contains("Somebody changed this meanwhile, and nothing was saved.");
+    // The field has what was entered, so that the page must not say that it has the change of others.
+    got.assert_contains("value=\"90\"");
+    got.assert_contains("saving now replaces it");
+    assert_eq!(gateway.store.alert_settings(&mia.id).await.unwrap(), AlertSettings::default());
+}
+
+#[tokio::test]
 async fn an_unknown_page_of_alerts_is_refused() {
     let gateway = ConsoleGateway::new().await;
     gateway.account("mia", AccountRole::Member).await;

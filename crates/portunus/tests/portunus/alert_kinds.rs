@@ -100,6 +100,29 @@ async fn a_budget_that_will_not_last_is_told_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_budget_that_is_spent_at_the_end_of_its_period_is_told() {
+    let site = Site::start(vec![204]).await;
+    site.listen("signed").await;
+    let (_, end) = BudgetPeriod::Day.bounds(site.gateway.app.clock.now());
+    site.clock.step(end + DAY - Micros::from_secs(120) - site.gateway.app.clock.now());
+    let terms = BudgetTerms { limit: "0.002".parse().unwrap(), period: BudgetPeriod::Day };
+    let text = key(&site.gateway, |key| key.budget = Some(terms)).await;
+    for _ in 0..2 {
+        let order = json!({ "model": "m", "prompt": "a dot" });
+        let got = site.gateway.post("/v1/images/generations", &order).key(&text).send().await;
+        assert_eq!(got.status, 200, "{}", got.text());
+    }
+    site.gateway.wait_until_settled().await;
+    // Nobody looked before midnight.
+    site.clock.step(Micros::from_secs(180));
+    let alert = newest(&site, 1).await;
+    assert_eq!((&alert["kind"], &alert["level_percent"]), (&json!("spending"), &json!(100)));
+    assert_eq!(alert["spent_usd"], "0.002000000");
+    site.gateway.app.run_alerts().await.unwrap();
+    site.messages(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mails_of_quiet_hours_are_one_mail_after_them() {
     let sink = MailSink::start().await;
     let mail = format!("[mail]\nurl = \"{}\"\nfrom = \"gateway@example.com\"", sink.url);

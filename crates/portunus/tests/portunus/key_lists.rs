@@ -50,6 +50,8 @@ async fn keys_are_searched_narrowed_sorted_and_paged() {
         ("limit=0", "limit"),
         ("limit=1001", "limit"),
         ("limit=x", "limit"),
+        ("limit=%2B5", "limit"),
+        ("limit=2&page=%2B1", "page"),
         ("limit=2&page=0", "page"),
         ("page=2", "page"),
     ] {

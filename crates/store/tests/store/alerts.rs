@@ -19,6 +19,7 @@ use crate::test_database::TestDatabase;
 on_both!(
     standings_are_those_of_the_calls,
     limits_that_nobody_uses_are_left_out,
+    budgets_of_the_period_before_have_its_spending,
     a_level_is_told_once_for_each_limit,
     a_forecast_is_known_for_its_budget_and_period,
     keys_that_expire_are_found_with_what_was_told,
@@ -157,6 +158,43 @@ async fn limits_that_nobody_uses_are_left_out(database: Arc<TestDatabase>) {
     let found = store.limit_standings(NOW, NOW - DAY).await.unwrap();
     let found: Vec<Option<String>> = found.into_iter().map(|one| one.key_id).collect();
     assert_eq!(found, [Some(used.id)]);
+}
+
+async fn budgets_of_the_period_before_have_its_spending(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let owner = account("anna");
+    store.add_account(&owner).await.unwrap();
+    let with = |period| KeyRecord { budget: Some(budget(10, period)), ..samples::key(&owner.id) };
+    let keys = BudgetPeriod::ALL.map(with);
+    for key in &keys {
+        store.add_key(key).await.unwrap();
+    }
+    let cap = KeyRecord { cap: Some(Money::from_nanos(10)), ..samples::key(&owner.id) };
+    store.add_key(&cap).await.unwrap();
+    let monday = BudgetPeriod::Week.bounds(NOW).0;
+    for key in keys.iter().chain([&cap]) {
+        for (at, cost) in [(monday - DAY * 2, 1), (monday - Micros::new(20), 7), (monday + DAY, 9)]
+        {
+            store.post(&[entry(&id(), key, cost, at.get() + 15)]).await.unwrap();
+        }
+    }
+    let minute = Micros::from_secs(60);
+    for (now, wanted) in [
+        (monday + minute, &[(BudgetPeriod::Day, 7), (BudgetPeriod::Week, 8)][..]),
+        (monday + DAY + minute, &[(BudgetPeriod::Day, 0)]),
+        (monday + DAY * 2 + minute, &[(BudgetPeriod::Day, 9)]),
+        // What is spent counts for the day before.
+        (monday + Micros::from_secs(1), &[]),
+    ] {
+        let found = store.ended_standings(now, LONG_AGO).await.unwrap();
+        let mut found: Vec<_> =
+            found.iter().map(|one| (one.kind.word(), one.begun, one.spent.as_nanos())).collect();
+        found.sort_unstable();
+        let last = BudgetPeriod::Day.bounds(now).0 - Micros::new(1);
+        let wanted = wanted.iter();
+        let wanted = wanted.map(|(period, spent)| (period.word(), period.bounds(last).0, *spent));
+        assert_eq!(found, wanted.collect::<Vec<_>>(), "{now}");
+    }
 }
 
 /// An alert about a limit of a key.

@@ -13,6 +13,7 @@ use crate::test_database::TestDatabase;
 on_both!(
     pages_are_the_selected_keys_in_order,
     a_text_is_found_as_it_is_written,
+    the_case_of_letters_does_not_count,
     keys_of_a_locked_person_are_revoked_ones,
 );
 
@@ -136,6 +137,37 @@ async fn a_text_is_found_as_it_is_written(database: Arc<TestDatabase>) {
         let page = store.key_page(&selection, KeyOrder::Name, (0, 9), NOW).await.unwrap();
         let names: Vec<&str> = page.keys.iter().map(|key| key.name.as_str()).collect();
         assert_eq!(names, [found], "{text}");
+    }
+    store.close().await;
+}
+
+async fn the_case_of_letters_does_not_count(database: Arc<TestDatabase>) {
+    let store = database.open().await;
+    let team = account("Küste");
+    store.add_account(&team).await.unwrap();
+    let names =
+        ["ÄPFEL und Birnen", "Äpfel", "äpfel 3", "КЛЮЧ", "Ключ", "ключ", "σίσυφος", "50%", "日本"];
+    for name in names {
+        let named = KeyRecord { name: name.to_owned(), ..key(&team.id) };
+        store.add_key(&named).await.unwrap();
+    }
+    let long: String = ('\u{400}'..='\u{4ff}').cycle().take(2_000).collect();
+    for (text, count) in [
+        ("äpfel", 3),
+        ("ÄPFEL", 3),
+        ("äPFEL UND b", 1),
+        ("кЛюч", 3),
+        ("ΣΊΣΥΦΟς", 1),
+        ("σίσυφος", 1),
+        ("本", 1),
+        ("0%", 1),
+        ("É", 0),
+        ("KÜSTE", names.len()),
+        (&long, 0),
+    ] {
+        let selection = KeySelection { text: Some(text.to_owned()), ..KeySelection::default() };
+        let page = store.key_page(&selection, KeyOrder::Name, (0, 99), NOW).await.unwrap();
+        assert_eq!(page.keys.len(), count, "{text}");
     }
     store.close().await;
 }
