@@ -4,7 +4,7 @@
 //! gets at most one in ten minutes and none in its quiet hours. So do the administrators, who hear of the gateway. A webhook that fails lets all messages of its account wait. A round has a limit of time and of
 //! messages of one account, so that a slow receiver delays no other account.
 
-use admin::{AdminError, AlertView, StatementMonth};
+use admin::AlertView;
 use canon::Micros;
 use config::MailError;
 use console::AlertMail;
@@ -131,11 +131,17 @@ impl App {
         let gateway = admin::names::gateway_name(&self.store).await;
         let console = format!("{}/console", self.config().public_url);
         let draft = match statement {
-            Some((_, month)) => {
-                let Some(draft) = self.statement_mail(account_id, month, &console).await? else {
-                    return self.note_untold(AlertWay::Mail, alerts).await;
-                };
-                draft
+            Some((AlertView { alert, .. }, month)) => {
+                match self.admin.account_statement(account_id, month).await {
+                    Ok(statement) => AlertMail::of_statement(&statement, &console),
+                    Err(e) => {
+                        tracing::warn!("the statement of an account cannot be read: {e}");
+                        let (state, tries) = (DeliveryState::Pending, alert.mail.tries);
+                        let failed = attempt(AlertWay::Mail, state, tries, alert.at, now);
+                        let (id, way) = (&alert.id, AlertWay::Mail);
+                        return self.store.note_alert_delivery(id, way, failed).await;
+                    }
+                }
             }
             None => AlertMail {
                 subject: AlertView::subject(alerts).to_owned(),
@@ -171,20 +177,6 @@ impl App {
             self.store.note_alert_delivery(&alert.id, AlertWay::Mail, delivery).await?;
         }
         Ok(())
-    }
-
-    /// Returns the mail with the statement of a month; `None` if the account is gone.
-    async fn statement_mail(
-        &self,
-        account_id: &str,
-        month: StatementMonth,
-        console: &str,
-    ) -> Result<Option<AlertMail>, StoreError> {
-        match self.admin.account_statement(account_id, month).await {
-            Ok(statement) => Ok(Some(AlertMail::of_statement(&statement, console))),
-            Err(AdminError::NotFound(_)) => Ok(None),
-            Err(error) => Err(StoreError::Other(error.to_string())),
-        }
     }
 
     /// Returns the addresses of those who hear of an account: its person, the managers of a team, or the
