@@ -4,7 +4,7 @@
 //! guard. A public handler has no access to a key.
 
 use axum::body::Body;
-use canon::ApiError;
+use canon::{ApiError, boxed};
 use foldhash::fast::RandomState;
 use futures_util::FutureExt as _;
 use http::header::HeaderValue;
@@ -107,7 +107,9 @@ macro_rules! paid {
 /// Paid route whose handler makes the reply as the server sends it.
 macro_rules! relayed {
     ($method:ident $path:literal => $handler:path) => {
-        guarded!(true, RouteNeed::Call, $method $path => |incoming| Box::pin($handler(incoming)))
+        guarded!(true, RouteNeed::Call, $method $path => |incoming| {
+            Box::into_pin(boxed(|| $handler(incoming)))
+        })
     };
 }
 

@@ -19,6 +19,7 @@ mod event;
 mod extra_fields;
 mod hosted_tools;
 mod image;
+mod in_place;
 mod loss;
 mod micros;
 mod model_kind;
@@ -50,6 +51,7 @@ pub use event::{Event, EventGrammar, GrammarError, PartDelta, PartIndex, PartSta
 pub use extra_fields::ExtraFields;
 pub use hosted_tools::{DEFAULT_MAX_USES, HostedTools, PLUGINS_FIELD, TOOL_IMAGE_TOKENS};
 pub use image::{GeneratedImage, ImageDelivery, ImageFamily, ImageReply, ImageRequest, ImageSize};
+pub use in_place::boxed;
 pub use loss::{Loss, Losses, Lossy, MAX_LOSS_NAME_CHARS, MAX_NAMED_LOSSES};
 pub use micros::{AtomicMicros, Micros};
 pub use model_kind::ModelKind;

@@ -3,7 +3,7 @@
 use access::keys::{ApiKey, FoundKey};
 use access::limits::Admission;
 use bytes::{Bytes, BytesMut};
-use canon::{ApiError, ChatRequest, ErrorKind, SharedText, WireFormat};
+use canon::{ApiError, ChatRequest, ErrorKind, SharedText, WireFormat, boxed};
 use config::Config;
 use dialects::json::BodyEdit;
 use dialects::{
@@ -109,7 +109,7 @@ pub struct Call {
 impl Call {
     /// Parses the request once: its facts, and the request itself if every lane of its model needs a
     /// translation.
-    pub(super) fn parse(&self) -> Result<RequestFacts, ApiError> {
+    pub(super) fn parse(&self) -> Result<Box<RequestFacts>, ApiError> {
         let origin = self.dialect.origin();
         let is_translated = |model: &str| {
             let route = self.config.routes.get(model);
@@ -176,7 +176,7 @@ impl Call {
         }
         // A body can take long. The key may have been revoked since the head was read.
         let key = engine.keys.recheck(key)?;
-        Ok(Box::new(Self {
+        Ok(boxed(|| Self {
             engine,
             config,
             key,

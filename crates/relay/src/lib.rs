@@ -76,7 +76,7 @@ pub use session_id::caller_id;
 pub use signature_cache::SignatureCache;
 pub use token_count::{ProviderCount, count_at_provider};
 
-use canon::ApiError;
+use canon::{ApiError, boxed};
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use transport::ServerReply;
@@ -87,10 +87,10 @@ use transport::ServerReply;
 /// the settings of that crate.
 pub fn serve(call: Box<Call>) -> BoxFuture<'static, Result<ServerReply, ApiError>> {
     let call: Arc<Call> = Arc::from(call);
-    Box::pin(async move {
+    Box::into_pin(boxed(|| async move {
         let served = run_call(Arc::clone(&call)).await;
         served.map_err(|error| call.with_own_paths(error))
-    })
+    }))
 }
 
 /// Serves one turn of an answer that has several.

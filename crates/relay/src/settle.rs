@@ -8,7 +8,7 @@ mod goodwill;
 
 use canon::{
     ApiError, Blame, ErrorKind, HostedTools, Loss, Losses, Money, ServiceTier, SharedText,
-    UpstreamProgress, Usage, WireFormat,
+    UpstreamProgress, Usage, WireFormat, boxed,
 };
 use catalog::{Model, ModelKind, ModelPrices};
 use config::{LaneCounters, Route};
@@ -134,7 +134,7 @@ impl CallAccount {
     /// Creates an account without a reservation.
     pub(super) fn new(call: &Call, facts: &RequestFacts, route: &Route) -> BoxedAccount {
         let model: &Model = &route.model;
-        Box::new(Self {
+        boxed(|| Self {
             engine: Arc::clone(&call.engine),
             prices: Arc::clone(&model.prices),
             arrived: call.arrived,
@@ -357,12 +357,12 @@ impl CallAccount {
     }
 
     /// Settles an answered call. The caller may have the last byte once the entry is written.
-    pub(super) fn close_done(mut self) -> ClosedCall {
+    pub(super) fn close_done(mut self: BoxedAccount) -> ClosedCall {
         self.close(CallOutcome::Done)
     }
 
     /// Settles a call whose reply failed after its start.
-    pub(super) fn close_broken_off(mut self, error: &ApiError) -> ClosedCall {
+    pub(super) fn close_broken_off(mut self: BoxedAccount, error: &ApiError) -> ClosedCall {
         // An error that a retry cannot fix is not the lane's fault.
         if let Some((attempt, _)) = self.attempt.as_mut().filter(|_| error.is_retryable()) {
             attempt.failed(super::send::classify_failure(error), self.engine.monotonic_now());
@@ -375,7 +375,7 @@ impl CallAccount {
 
     /// Settles a call whose provider withheld the reply. Usage that the provider reports is billed.
     pub(super) fn close_withheld(
-        mut self,
+        mut self: BoxedAccount,
         status: u16,
         error: &ApiError,
         meter: &ReplyMeter,
@@ -388,14 +388,22 @@ impl CallAccount {
     }
 
     /// Settles a call that ended at its caller's own timeout, like one whose caller left.
-    pub(super) fn close_timed_out(mut self, status: u16, error: &ApiError) -> ClosedCall {
+    pub(super) fn close_timed_out(
+        mut self: BoxedAccount,
+        status: u16,
+        error: &ApiError,
+    ) -> ClosedCall {
         self.entry.status = status;
         self.end_with(error, EndedBy::Deadline);
         self.close(CallOutcome::CallerLeft)
     }
 
     /// Settles a call that failed before its reply.
-    pub(super) fn close_failed(mut self, status: u16, error: &ApiError) -> ClosedCall {
+    pub(super) fn close_failed(
+        mut self: BoxedAccount,
+        status: u16,
+        error: &ApiError,
+    ) -> ClosedCall {
         self.entry.status = status;
         self.end_with(error, ended_by(error));
         self.close(CallOutcome::Failed)

@@ -207,6 +207,16 @@ pub(super) fn noted_usage(noted: &NotedReply<'_>) -> Option<Option<Usage>> {
 /// Returns the noted counts by their labels, if there are any; `None` if the usage has to be read.
 fn labelled_counts(noted: &NotedReply<'_>) -> Option<Option<[Option<u64>; COUNTS]>> {
     let mut counts = [None; COUNTS];
+    let is_told = fill_counts(noted, &mut counts)?;
+    Some(is_told.then_some(counts))
+}
+
+/// Fills in the noted counts by their labels. Returns true if there are any; `None` if the usage has to be read.
+///
+/// Never inlined: the compiler keeps an array whose address it knows in registers, and made 37 KB of code that copies
+/// all counts for each one.
+#[inline(never)]
+fn fill_counts(noted: &NotedReply<'_>, counts: &mut [Option<u64>; COUNTS]) -> Option<bool> {
     let mut is_told = false;
     for (label, value) in noted.all() {
         match label {
@@ -220,7 +230,7 @@ fn labelled_counts(noted: &NotedReply<'_>) -> Option<Option<[Option<u64>; COUNTS
             }
         }
     }
-    Some(is_told.then_some(counts))
+    Some(is_told)
 }
 
 /// Returns a count of a few digits; `None` for any other value.
