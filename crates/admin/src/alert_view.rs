@@ -437,7 +437,10 @@ mod tests {
             "The lane a/m was down from 1970-01-01 02:00 to 1970-01-01 03:00 UTC: its calls fail <!all>."
         );
         assert_eq!(over.to_json()["ended_at"], "1970-01-01T03:00:00Z");
-        assert_eq!(AlertView::subject(&[over.clone()]), "A trouble of the gateway is over");
+        assert_eq!(
+            AlertView::subject(std::slice::from_ref(&over)),
+            "A trouble of the gateway is over"
+        );
         assert_eq!(AlertView::subject(&[over, lane]), "The gateway needs somebody");
         let rate = event(EventKind::ErrorRate, None);
         assert_eq!(rate.to_json()["level_percent"], 80);

@@ -228,7 +228,7 @@ mod tests {
         let mut look = |is_there: bool| {
             let found = if is_there { vec![lane("a/m")] } else { Vec::new() };
             let told = watch.note(found, now);
-            now = now + STEP;
+            now += STEP;
             told
         };
         for _ in 0..6 {

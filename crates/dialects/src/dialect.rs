@@ -112,8 +112,8 @@ pub enum RequestUse<'a> {
 /// A parsed request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedRequest {
-    /// The facts, if they were asked for. Boxed because they are large and move from step to step.
-    pub facts: Option<Box<RequestFacts>>,
+    /// The facts, if they were asked for.
+    pub facts: Option<RequestFacts>,
     /// The request, if it was asked for.
     pub chat: Option<Box<ChatRequest>>,
 }
@@ -133,7 +133,7 @@ impl RequestUse<'_> {
             Self::Request => None,
             Self::Facts | Self::Count | Self::Both(_) => {
                 let outline = BodyOutline::new(body, &long_texts);
-                Some(Box::new(RequestFacts { outline, ..check(text, &view)? }))
+                Some(RequestFacts { outline, ..check(text, &view)? })
             }
         };
         let wants_chat = match (self, &facts) {
@@ -189,7 +189,7 @@ pub trait Dialect: PassThrough + Send + Sync {
     }
     /// Checks a caller's request and returns the facts that the relay needs.
     fn read_facts(&self, target: &RequestTarget, body: &[u8]) -> Result<RequestFacts, ApiError> {
-        Ok(*self.parse(target, body, RequestUse::Facts)?.facts.unwrap_or_default())
+        Ok(self.parse(target, body, RequestUse::Facts)?.facts.unwrap_or_default())
     }
     /// Reads a caller's request. Only a wrong type is an error.
     fn read_request(&self, target: &RequestTarget, body: &[u8]) -> Result<ChatRequest, ApiError> {

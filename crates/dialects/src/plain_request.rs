@@ -6,7 +6,7 @@
 //! the descriptions; a format adds the form of its turns. The same walk makes the parsed request, if it
 //! is wanted.
 
-use canon::{ChatRequest, NeedKind, RequestNeeds, WireFormat, boxed, is_abandoned};
+use canon::{ChatRequest, NeedKind, RequestNeeds, WireFormat, is_abandoned};
 use simdutf8::basic::from_utf8;
 use std::ops::Range;
 use text_scan::{PlainText, plain_length, plain_text};
@@ -35,7 +35,7 @@ const MAX_BLANK_BYTES: usize = 256;
 
 /// A recognised request.
 pub(crate) struct RecognisedRequest {
-    pub(crate) facts: Box<RequestFacts>,
+    pub(crate) facts: RequestFacts,
     pub(crate) is_wanted: bool,
     /// The parsed request; `None` if it is not wanted or has to be parsed.
     pub(crate) chat: Option<Box<ChatRequest>>,
@@ -105,7 +105,7 @@ impl PlainShape {
             }
             chat
         });
-        let facts = boxed(|| RequestFacts {
+        let facts = RequestFacts {
             model: name,
             stream,
             json_array: self.is_in_path && target.stream && target.json_array,
@@ -124,7 +124,7 @@ impl PlainShape {
             session,
             labels,
             ..RequestFacts::default()
-        });
+        };
         Some(RecognisedRequest { facts, is_wanted, chat })
     }
 }

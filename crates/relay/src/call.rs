@@ -109,7 +109,7 @@ pub struct Call {
 impl Call {
     /// Parses the request once: its facts, and the request itself if every lane of its model needs a
     /// translation.
-    pub(super) fn parse(&self) -> Result<Box<RequestFacts>, ApiError> {
+    pub(super) fn parse(&self) -> Result<RequestFacts, ApiError> {
         let origin = self.dialect.origin();
         let is_translated = |model: &str| {
             let route = self.config.routes.get(model);

@@ -74,7 +74,9 @@ impl Site {
         let admin = self.gateway.admin_key().await.to_owned();
         let got = self.gateway.get("/api/admin/alerts").key(&admin).send().await;
         assert_eq!(got.status, 200, "{}", got.text());
-        got.json()["data"].as_array().unwrap().clone()
+        let all = got.json()["data"].as_array().unwrap().clone();
+        // A slow machine, or a clock that is moved, may be a trouble of the gateway, which has no account.
+        all.into_iter().filter(|alert| !alert["account_id"].is_null()).collect()
     }
 
     /// Waits for the messages to the listener.

@@ -183,7 +183,7 @@ async fn budgets_of_the_period_before_have_its_spending(database: Arc<TestDataba
         (monday + minute, &[(BudgetPeriod::Day, 7), (BudgetPeriod::Week, 8)][..]),
         (monday + DAY + minute, &[(BudgetPeriod::Day, 0)]),
         (monday + DAY * 2 + minute, &[(BudgetPeriod::Day, 9)]),
-        // What is spent counts for the day before.
+        // The spending counts for the day before.
         (monday + Micros::from_secs(1), &[]),
     ] {
         let found = store.ended_standings(now, LONG_AGO).await.unwrap();
